@@ -26,11 +26,10 @@ const (
 	ackSensors     = 1000
 )
 
-// BenchmarkJournaledAck measures how long a client waits for the journal: 2,000
-// requests a second, one reading each, whether or not the earlier ones are
-// answered, each timed from the moment when it was due. Beside it stands what
-// the disk needs for one fsync, measured before the load and, by the daemon,
-// during it. It runs for a fixed time, whatever -benchtime says.
+// BenchmarkJournaledAck measures how long a client waits for the journal: 2,000 requests per
+// second, one reading each, open-loop, timed from when each was due. It also reports the disk's
+// fsync time, measured before the load and, by the daemon, during it. It runs for a fixed time,
+// whatever -benchtime says.
 //
 //	go test -run '^$' -bench JournaledAck ./cmd/brim
 func BenchmarkJournaledAck(b *testing.B) {
@@ -46,7 +45,7 @@ func BenchmarkJournaledAck(b *testing.B) {
 	require.Zero(b, failed, "requests failed")
 	code, answer := daemon.admin(http.MethodPost, "/flush")
 	require.Equal(b, http.StatusOK, code, answer)
-	b.ReportMetric(0, "ns/op") // of no meaning here
+	b.ReportMetric(0, "ns/op") // meaningless here
 	b.ReportMetric(rate, "requests/s")
 	report := func(what string, of []time.Duration) {
 		slices.Sort(of)
@@ -58,9 +57,9 @@ func BenchmarkJournaledAck(b *testing.B) {
 	report("fsync", disk)
 }
 
-// compareAcks measures how long a client waits for the journal, with ackRate requests a second for
-// ten seconds, alternately alone and beside what begin starts. It reports the medians of all
-// rounds. This process runs before all others if it may, since clients would be other machines.
+// compareAcks measures how long a client waits for the journal, with ackRate requests per
+// second for ten seconds, alternately alone and alongside what begin starts. It reports medians
+// of all rounds. This process gets priority if possible, since clients would be other machines.
 func (b *brimProcess) compareAcks(bench *testing.B, begin func() (end func())) {
 	bench.Helper()
 	var alone, beside [3][]float64 // means, medians and 99th percentiles
@@ -95,8 +94,8 @@ func (b *brimProcess) compareAcks(bench *testing.B, begin func() (end func())) {
 	bench.ReportMetric(0, "ns/op")
 }
 
-// postAtRate posts ackRate readings a second, and returns how long each took from the moment
-// when it was due, and how many failed.
+// postAtRate posts ackRate readings per second, and returns how long each took from when it was
+// due, and how many failed.
 func postAtRate(address string, total int) (took []time.Duration, failures int64) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: ackConnections, MaxConnsPerHost: ackConnections}, Timeout: patience}
 	defer client.CloseIdleConnections()

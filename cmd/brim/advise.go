@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/config"
 )
 
-// newAdvise returns `brim advise`, which goes from numbers to settings:
+// newAdvise returns `brim advise`, which turns numbers into settings:
 //
 //	flags ─▶ advise.Run ──▶ advise.Advice ─┬─▶ advice as text or JSON ─▶ stdout
 //	             │                         └─▶ configuration in YAML ───┘
@@ -29,8 +29,8 @@ func newAdvise(p *process) *cobra.Command {
 			"checkpoints cost, what readings take on disk, and what a query takes. From that it works out what a day of your\n" +
 			"numbers costs. It takes about a minute and a half; with --quick, half of that.\n\n" +
 			"The rule: price = CPU-hours of a month (mongod and brim: writing, checkpoints, queries) x --core-hour\n" +
-			"+ GB kept on disk x --gb-month. The cheapest that --duplicates allows is taken. Prices within 10 % count as the\n" +
-			"same, and of those the simpler is taken: bucket documents before a time series; then smaller documents; then\n" +
+			"+ GB kept on disk x --gb-month. The cheapest that --duplicates allows is taken. Prices within 10 % count as\n" +
+			"equal, and the simplest of them is taken: bucket documents before a time series; then smaller documents; then\n" +
 			"snappy; then the shorter --flush-max. The interval between checkpoints is the shortest of 1m, 2m and 5m\n" +
 			"with which they write no more than --disk-writes a day.\n\n" +
 			"--queries are of one sensor each; without it every reading is read once. --follow also runs a daemon with\n" +
@@ -53,7 +53,7 @@ func newAdvise(p *process) *cobra.Command {
 type adviseOptions struct {
 	needs  advise.Needs
 	follow bool
-	lab    benchOptions // where it is measured
+	lab    benchOptions // where to measure
 	output *string
 }
 
@@ -76,7 +76,7 @@ func newAdviseFlags(cmd *cobra.Command, p *process) *adviseOptions {
 	add("gb-month", money(advise.DefaultGBMonth), "PRICE", "of a GB on disk for a month, in the same money", config.Number(&n.GBMonth, 0.000001, 1e6))
 	add("disk-writes", "150GB", "SIZE", "that checkpoints may write a day; by default 0.3 times a drive of 500 GB", config.Size(&n.DiskWrites, 1<<20, 1<<50, false))
 	flags := cmd.Flags()
-	flags.BoolVar(&o.follow, "follow", false, "then do what is recommended, with a daemon and its load, and compare what is stored")
+	flags.BoolVar(&o.follow, "follow", false, "then follow the advice with a daemon and a load, and compare what is stored")
 	flags.BoolVar(&o.lab.config.Quick, "quick", false, "fewer granularities, smaller samples")
 	o.output = outputFlag(cmd, "text", "json")
 	o.lab.config.Seed, o.lab.config.Repeats = 1, bench.DefaultRepeats // so that the announced time is shown
@@ -84,7 +84,7 @@ func newAdviseFlags(cmd *cobra.Command, p *process) *adviseOptions {
 	return o
 }
 
-// run measures, and prints what follows.
+// run measures, and prints the advice.
 func (o *adviseOptions) run(ctx context.Context, p *process) error {
 	if err := o.needs.Check(); err != nil {
 		return config.Usage(err)
@@ -102,7 +102,7 @@ func (o *adviseOptions) run(ctx context.Context, p *process) error {
 	}
 	yaml := advice.YAML()
 	if o.lab.config.URI != "" {
-		yaml += "# mongo-uri: that of the MongoDB that was measured\n"
+		yaml += "# mongo-uri: the MongoDB that was measured\n"
 	}
 	var text strings.Builder
 	err := advise.Text(&text, advice, yaml)
@@ -113,16 +113,16 @@ func (o *adviseOptions) run(ctx context.Context, p *process) error {
 	return errors.Join(measured, err, checkFollowed(advice.Followed))
 }
 
-// maxDeviation is the part by which what was stored may differ from the prediction.
+// maxDeviation is the fraction by which stored amounts may differ from the prediction.
 const maxDeviation = 0.15
 
-// checkFollowed returns that the advice did not hold.
+// checkFollowed returns an error if the advice did not hold.
 func checkFollowed(f *advise.Followed) error {
 	if f == nil {
 		return nil
 	}
 	hold := func(name string, a advise.Against) error {
-		if off := a.Off(); !(off <= maxDeviation && off >= -maxDeviation) { // nor does what is no number
+		if off := a.Off(); !(off <= maxDeviation && off >= -maxDeviation) { // NaN does not hold either
 			return fmt.Errorf("the %s that were stored differ by %+.0f %% from the prediction, more than %.0f %%", name, 100*off, 100*maxDeviation)
 		}
 		return nil

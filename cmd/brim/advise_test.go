@@ -15,8 +15,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// TestTheAdvisedConfigurationIsCorrect loads it as `brim config check` and the
-// daemon do, and finds in it what was advised.
+// TestTheAdvisedConfigurationIsCorrect loads it like `brim config check` and the daemon, and
+// finds the advised values in it.
 func TestTheAdvisedConfigurationIsCorrect(t *testing.T) {
 	t.Parallel()
 	for name, a := range map[string]*advise.Advice{
@@ -65,7 +65,7 @@ func TestTheAdvisedConfigurationIsCorrect(t *testing.T) {
 	}
 }
 
-// flagsOf takes the names and values of flags apart.
+// flagsOf separates the names and values of flags.
 func flagsOf(t *testing.T, args []string) map[string]string {
 	t.Helper()
 	require.Zero(t, len(args)%2)

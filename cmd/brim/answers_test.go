@@ -40,22 +40,22 @@ import (
 
 var updateAnswers = flag.Bool("update", false, "record what the binary answers in testdata/answers")
 
-// The golden answers are what clients see: of each request the status, how many
-// readings were accepted and rejected, the error codes, and at the end all that is
-// stored. They hold no messages, which may be reworded. A difference is a change for
-// users: record it with -update, review it, and tell it in the changelog.
+// The golden answers are what clients see: for each request the status, the numbers of accepted
+// and rejected readings, the error codes, and finally everything stored. They omit messages,
+// which may be reworded. A difference is a change for users: record it with -update, review it,
+// and add it to the changelog.
 //
-// The bodies in testdata/answers/*.txt are Go strings, one a line: cases chosen by
-// hand, and inputs that fuzzing has found.
+// The bodies in testdata/answers/*.txt are Go strings, one per line: hand-picked cases, and
+// inputs found by fuzzing.
 
-// A player sends requests to a daemon and notes the answers.
+// A player sends requests to a daemon and records the answers.
 type player struct {
 	t    *testing.T
 	b    *brimProcess
 	grpc *grpc.ClientConn
 	out  bytes.Buffer
 
-	secrets *strings.Replacer // what differs from run to run
+	secrets *strings.Replacer // what differs between runs
 }
 
 func play(t *testing.T, b *brimProcess) *player {
@@ -66,7 +66,7 @@ func play(t *testing.T, b *brimProcess) *player {
 	return &player{t: t, b: b, grpc: conn, secrets: strings.NewReplacer(b.Admin, "ADMIN")}
 }
 
-// golden compares what was noted with the file of that name.
+// golden compares the recording with the file of that name.
 func (p *player) golden(name string) {
 	p.t.Helper()
 	path := filepath.Join("testdata", "answers", name+".golden")
@@ -91,7 +91,7 @@ func (p *player) note(name, format string, args ...any) {
 	fmt.Fprintf(&p.out, "%s: %s\n", name, strings.TrimSpace(fmt.Sprintf(format, args...)))
 }
 
-// corpus returns the bodies of a file.
+// corpus returns the bodies in a file.
 func (p *player) corpus(name string) []string {
 	p.t.Helper()
 	content, err := os.ReadFile(filepath.Join("testdata", "answers", name))
@@ -105,10 +105,10 @@ func (p *player) corpus(name string) []string {
 	return bodies
 }
 
-// shownHeaders are those of an answer that clients go by.
+// shownHeaders are the response headers that clients rely on.
 var shownHeaders = []string{"Allow", "Idempotent-Replayed", "Retry-After", "Www-Authenticate", "X-Content-Type-Options"}
 
-// send makes a request and notes the answer. Headers are names and values in turn.
+// send makes a request and records the answer. Headers are alternating names and values.
 func (p *player) send(name, method, path, body string, headers ...string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
@@ -150,8 +150,8 @@ func (p *player) noteResponse(name string, response *http.Response) {
 	p.note(name, "%s %s", line, summary(response.Header.Get("Content-Type"), body))
 }
 
-// raw sends text as it is and notes all answers, until the daemon closes the
-// connection. If cut is set, nothing comes behind the text.
+// raw sends text unchanged and records all answers until the daemon closes the connection. If
+// cut is set, sending ends after the text.
 func (p *player) raw(name, text string, cut bool) {
 	p.t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(p.t.Context(), "tcp", p.b.HTTP)
@@ -172,7 +172,7 @@ func (p *player) raw(name, text string, cut bool) {
 	}
 }
 
-// summary is what is noted of a body: all that is not prose.
+// summary is the recorded part of a body: everything but prose.
 func summary(contentType string, body []byte) string {
 	contentType, _, _ = strings.Cut(contentType, ";")
 	if len(body) == 0 {
@@ -197,7 +197,7 @@ func summary(contentType string, body []byte) string {
 	return strings.Join(lines, " ")
 }
 
-// withoutProse leaves out messages, and instants that depend on the clock.
+// withoutProse drops messages, and times that depend on the clock.
 func withoutProse(name string, v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -222,7 +222,7 @@ func withoutProse(name string, v any) any {
 	return v
 }
 
-// rawMessages passes on messages that are encoded already.
+// rawMessages passes on already encoded messages.
 type rawMessages struct{}
 
 func (rawMessages) Name() string { return "proto" }
@@ -249,7 +249,7 @@ func (p *player) write(name string, message any, pairs []string, options ...grpc
 	p.note(name, "%s %s", summaryOf(&response, err), strings.Join(header.Get("idempotent-replayed"), ""))
 }
 
-// stream sends requests in one call of WriteStream.
+// stream sends requests in one WriteStream call.
 func (p *player) stream(name string, pairs []string, requests ...*telemetrypb.WriteRequest) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(p.t.Context(), pairs...), patience)
@@ -273,7 +273,7 @@ func (p *player) stream(name string, pairs []string, requests ...*telemetrypb.Wr
 	}
 }
 
-// summaryOf is what is noted of an answer over gRPC.
+// summaryOf is the recorded part of a gRPC answer.
 func summaryOf(response *telemetrypb.WriteResponse, err error) string {
 	parts := []string{codes.OK.String()}
 	if err != nil {
@@ -298,7 +298,7 @@ func summaryOf(response *telemetrypb.WriteResponse, err error) string {
 	return strings.Join(parts, " ")
 }
 
-// stored notes all that is stored in these streams.
+// stored records everything stored in these streams.
 func (p *player) stored(streams ...string) {
 	p.t.Helper()
 	code, answer := p.b.admin(http.MethodPost, "/flush?timeout=30s")
@@ -320,7 +320,7 @@ func (p *player) stored(streams ...string) {
 	}
 }
 
-// ask makes a request that reads.
+// ask makes a read request.
 func (b *brimProcess) ask(path string) (code int, answer string, err error) {
 	r, err := http.Get("http://" + b.HTTP + path)
 	if err != nil {
@@ -337,7 +337,7 @@ const answersConfig = `streams:
   lenient: {fields: [t, h], other-fields: drop}
 `
 
-// TestAnswers plays the corpus against a daemon that anyone may send to.
+// TestAnswers plays the corpus against a daemon without access control.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	p := play(t, startBrim(t, "--storage", "memory", "--data-dir", t.TempDir(), "--config", writeConfig(t, answersConfig), "--flush-interval", "10ms",
@@ -396,7 +396,7 @@ func (p *player) bodies() {
 	}
 }
 
-// limits sends what is too large, in one way or another.
+// limits sends oversized requests of various kinds.
 func (p *player) limits() {
 	reading := func(sensor string) string { return `{"sensorId":"` + sensor + `","ts":1614834367000,"fields":{"t":1}}` }
 	lines := func(n int) string { return strings.Repeat(reading("limit")+"\n", n) }
@@ -456,7 +456,7 @@ func (p *player) limits() {
 	p.post("more broken lines than are listed", "/write", strings.Repeat("broken\n", 120)+"l,host=after t=1 1614834367000000000\n")
 }
 
-// headers sends requests that differ in their heads.
+// headers sends requests with different headers.
 func (p *player) headers() {
 	body := `{"sensorId":"head","ts":1614834367000,"fields":{"t":1}}`
 	for _, contentType := range []string{
@@ -515,7 +515,7 @@ func (p *player) keys() {
 	p.post("two keys", "/v1/readings", one, "Idempotency-Key", "a", "Idempotency-Key", "b")
 }
 
-// connections sends requests that no client library would.
+// connections sends requests that no client library would send.
 func (p *player) connections() {
 	const head = "POST /v1/readings HTTP/1.1\r\nHost: b\r\nContent-Type: application/x-ndjson\r\n"
 	one := `{"sensorId":"raw","ts":1614834367000,"fields":{"t":1}}`
@@ -547,7 +547,7 @@ func (p *player) connections() {
 	}
 }
 
-// calls sends messages over gRPC.
+// calls sends gRPC messages.
 func (p *player) calls() {
 	ms := proto.Int64(1614834367000)
 	reading := func(sensor string, fields ...*telemetrypb.Field) *telemetrypb.Reading {
@@ -610,7 +610,7 @@ func (p *player) calls() {
 	p.note("unknown method", "%s", grpcstatus.Code(p.grpc.Invoke(p.t.Context(), "/brim.v1.IngestService/Read", one, &none)))
 }
 
-// reads asks for what is stored.
+// reads queries what is stored.
 func (p *player) reads() {
 	for _, path := range []string{
 		"/ping", "/health", "/v1/streams", "/openapi.yaml", "/",
@@ -631,8 +631,8 @@ func (p *player) reads() {
 	p.send("DELETE all", http.MethodDelete, "/v1/sensors", "")
 }
 
-// admin notes the stable parts of the admin listener: status codes, the paths of
-// /status, and the names, labels and types of our own metrics.
+// admin records the stable parts of the admin listener: status codes, the paths of /status, and
+// the names, labels and types of our own metrics.
 func (p *player) admin() {
 	for _, c := range [][2]string{
 		{"GET", "/healthz"}, {"GET", "/readyz"}, {"GET", "/status"}, {"GET", "/metrics"}, {"GET", "/"}, {"GET", "/debug/pprof/"}, {"GET", "/none"},
@@ -646,7 +646,7 @@ func (p *player) admin() {
 	require.NoError(p.t, json.Unmarshal([]byte(body), &status))
 	paths := make(map[string]bool)
 	pathsOf(paths, "", status)
-	delete(paths, "status .revision") // only of a build from a repository
+	delete(paths, "status .revision") // only in builds from a repository
 	_, metrics := p.b.admin(http.MethodGet, "/metrics")
 	label := regexp.MustCompile(`([a-zA-Z_]+)="[^"]*"`)
 	for line := range strings.Lines(metrics) {
@@ -698,7 +698,7 @@ func TestAnswersWithTokens(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "access.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(file), 0o600))
-	// A list of sensors has their fields once readings are stored, which they are not here.
+	// A list of sensors includes fields only once readings are stored.
 	p := play(t, startBrim(t, "--storage", "memory", "--data-dir", t.TempDir(), "--access-file", path, "--flush-interval", "1h"))
 	p.secrets = strings.NewReplacer(pairs...)
 	p.b.eventually("it takes readings", func() bool { code, _ := p.b.admin(http.MethodGet, "/readyz"); return code == http.StatusOK })

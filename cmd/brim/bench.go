@@ -28,7 +28,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
-// experiments lists them in the order in which `brim bench all` runs them.
+// experiments lists them in the order of `brim bench all`.
 func experiments() []*bench.Experiment {
 	return []*bench.Experiment{
 		granularity.Experiment(), fill.Experiment(), timeseries.Experiment(),
@@ -36,8 +36,8 @@ func experiments() []*bench.Experiment {
 	}
 }
 
-// newBench returns `brim bench`, which compares what was published about MongoDB with
-// what this machine shows:
+// newBench returns `brim bench`, which compares published claims about MongoDB with this
+// machine:
 //
 //	                               ┌─▶ progress ─▶ stderr
 //	flags ─▶ bench.Run, one by one ┤
@@ -113,14 +113,14 @@ type benchOptions struct {
 	output *string
 }
 
-// newBenchFlags adds the flags that all experiments have.
+// newBenchFlags adds the flags common to all experiments.
 func newBenchFlags(cmd *cobra.Command, p *process) *benchOptions {
 	o := &benchOptions{}
 	c := &o.config
 	flags := cmd.Flags()
 	add := flagAdder(flags)
-	flags.BoolVar(&c.Quick, "quick", false, "fewer cells, smaller; the report says what is less")
-	add("repeats", strconv.Itoa(bench.DefaultRepeats), "N", "of each measurement; the median counts, and least and greatest are shown", config.Count(&c.Repeats, 1, bench.MaxRepeats))
+	flags.BoolVar(&c.Quick, "quick", false, "fewer and smaller cells; the report lists what is reduced")
+	add("repeats", strconv.Itoa(bench.DefaultRepeats), "N", "of each measurement; the median counts, minimum and maximum are shown", config.Count(&c.Repeats, 1, bench.MaxRepeats))
 	add("seed", "1", "N", "the same seed makes the same readings", seed(&c.Seed))
 	o.output = outputFlag(cmd, "text", "json")
 	add("report", "", "FILE", "write a page with plots", config.Text(&o.report, daemon.NotEmpty))
@@ -128,7 +128,7 @@ func newBenchFlags(cmd *cobra.Command, p *process) *benchOptions {
 	return o
 }
 
-// addPlace adds the flags that say where to measure.
+// addPlace adds the flags for where to measure.
 func (o *benchOptions) addPlace(cmd *cobra.Command, p *process) {
 	cmd.Flags().SortFlags = false
 	c := &o.config
@@ -140,7 +140,7 @@ func (o *benchOptions) addPlace(cmd *cobra.Command, p *process) {
 	add("scratch-dir", "", "DIR", "where the scratch folder is made, on the disk to be measured; empty: the system's", config.Text(&c.Dir, checkFolder))
 }
 
-// checkOwnURI refuses an empty URI as well: the flag is for a MongoDB of your own.
+// checkOwnURI also refuses an empty URI: the flag is for a MongoDB of your own.
 func checkOwnURI(uri string) error {
 	if uri == "" {
 		return errors.New("it must not be empty; leave it out for a mongod of its own")
@@ -148,13 +148,13 @@ func checkOwnURI(uri string) error {
 	return config.CheckURI(uri)
 }
 
-// addCells adds the choice of an experiment's parts.
+// addCells adds the flag that selects parts of an experiment.
 func (o *benchOptions) addCells(cmd *cobra.Command, e *bench.Experiment) {
 	var names []string
 	for _, c := range e.Cells {
 		names = append(names, c.Name)
 	}
-	flagAdder(cmd.Flags())("cells", "", "A,B", "run these parts alone, of "+strings.Join(names, ", "), func(s string) error {
+	flagAdder(cmd.Flags())("cells", "", "A,B", "run only these parts, of "+strings.Join(names, ", "), func(s string) error {
 		for name := range strings.SplitSeq(s, ",") {
 			name = strings.TrimSpace(name)
 			if !slices.Contains(names, name) {
@@ -168,8 +168,7 @@ func (o *benchOptions) addCells(cmd *cobra.Command, e *bench.Experiment) {
 	})
 }
 
-// run runs experiments one after the other and prints each result. If one fails the
-// others still run.
+// run runs experiments one by one and prints each result. If one fails, the others still run.
 func (o *benchOptions) run(ctx context.Context, p *process, all ...*bench.Experiment) error {
 	if err := checkWritable(o.report); err != nil {
 		return err
@@ -180,7 +179,7 @@ func (o *benchOptions) run(ctx context.Context, p *process, all ...*bench.Experi
 		var errs []error
 		for _, e := range all {
 			if running.Err() != nil {
-				errs = append(errs, fmt.Errorf("%s and what follows it: %w", e.Name, bench.ErrInterrupted))
+				errs = append(errs, fmt.Errorf("%s and the following: %w", e.Name, bench.ErrInterrupted))
 				break
 			}
 			r, err := bench.Run(running, e, c)
@@ -216,14 +215,14 @@ func (o *benchOptions) measure(ctx context.Context, p *process, run func(context
 	if c.URI != "" {
 		c.Database = bench.ScratchName(time.Now())
 	}
-	live, running, aborting, end := p.interruptible(ctx, 0, "stopping, and removing what is scratch; a second signal does not wait")
+	live, running, aborting, end := p.interruptible(ctx, 0, "stopping, and removing scratch data; a second signal stops at once")
 	defer end()
 	c.Abort, c.Out = aborting, live
 	c.Progress = func(at bench.Progress) { showStep(live, at, o.usual()) }
 	return run(running, c, live)
 }
 
-// nothingMeasured says why.
+// nothingMeasured returns an error that explains why.
 func nothingMeasured(r *bench.Result) error {
 	var left []string
 	for _, l := range r.LeftOut {
@@ -232,12 +231,12 @@ func nothingMeasured(r *bench.Result) error {
 	return fmt.Errorf("%s: nothing was left to measure; left out: %s", r.Experiment, strings.Join(left, ", "))
 }
 
-// usual reports whether experiments take the time that they announce.
+// usual reports whether experiments take as long as announced.
 func (o *benchOptions) usual() bool {
 	return len(o.config.Cells) == 0 && o.config.Repeats == bench.DefaultRepeats
 }
 
-// announce says beforehand what will be done, and where.
+// announce prints what will be done, and where.
 func (o *benchOptions) announce(live *progressLine, all []*bench.Experiment, database string) {
 	what, takes := all[0].Name, time.Duration(0)
 	if len(all) > 1 {
@@ -252,7 +251,7 @@ func (o *benchOptions) announce(live *progressLine, all []*bench.Experiment, dat
 	}
 	about := benchreport.About(takes)
 	if !o.usual() {
-		about = fmt.Sprintf("of all cells, with %d repeats, %s; this is another choice", bench.DefaultRepeats, about)
+		about = fmt.Sprintf("all cells with %d repeats take %s; this is a different selection", bench.DefaultRepeats, about)
 	}
 	live.say("%s: %s", what, about)
 	if database == "" {
@@ -281,8 +280,8 @@ func (o *benchOptions) printAll(w io.Writer, results []*bench.Result, several bo
 	return nil
 }
 
-// showStep shows a step that begins, and the time that all steps take if that is known:
-// "granularity 7 · 360 resident · 0:21 of about 0:50".
+// showStep shows a step that begins, and the total time if known: "granularity 7 · 360 resident
+// · 0:21 of about 0:50".
 func showStep(live *progressLine, p bench.Progress, known bool) {
 	began, step := time.Now(), fmt.Sprintf("%s %d · %s · ", p.Experiment, p.Step, p.What)
 	live.show(step, func(now time.Time) string {
@@ -294,7 +293,7 @@ func showStep(live *progressLine, p bench.Progress, known bool) {
 	})
 }
 
-// clockTime formats a time as a stopwatch does: 0:05, 12:34, 1:00:00.
+// clockTime formats a time like a stopwatch: 0:05, 12:34, 1:00:00.
 func clockTime(d time.Duration) string {
 	seconds := int(d / time.Second)
 	if seconds >= 3600 {

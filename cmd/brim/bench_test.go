@@ -19,8 +19,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench"
 )
 
-// aTrial is an experiment that needs no MongoDB: it finds what was claimed, and
-// then does what a test wants.
+// aTrial is an experiment without MongoDB: it reports the claimed figures, and then does what a
+// test wants.
 func aTrial(name string, then func(ctx context.Context, lab *bench.Lab) error) *bench.Experiment {
 	return &bench.Experiment{
 		Name: name, Question: "What comes of " + name + "?", Full: 10 * time.Minute, Quick: 30 * time.Second, Restarts: "the part with settings",
@@ -38,7 +38,7 @@ func aTrial(name string, then func(ctx context.Context, lab *bench.Lab) error) *
 	}
 }
 
-// runTrials carries out one command with experiments of the test's own.
+// runTrials carries out one command with the test's own experiments.
 func runTrials(t *testing.T, all []*bench.Experiment, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -70,7 +70,7 @@ func TestBenchRunsOneExperiment(t *testing.T) {
 
 	got = runTrials(t, all, "b", "--repeats", "5", "--seed", "9", "--cells", "indexes, push,push", "--output", "json")
 	require.NoError(t, got.err)
-	assert.Regexp(t, `^b: of all cells, with 3 repeats, about 10 min; this is another choice\nb 1 · 5 repeats · \d:\d\d\n`, got.stderr)
+	assert.Regexp(t, `^b: all cells with 3 repeats take about 10 min; this is a different selection\nb 1 · 5 repeats · \d:\d\d\n`, got.stderr)
 	var r bench.Result
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &r))
 	assert.Equal(t, []any{"b", 5, uint64(9), 1}, []any{r.Experiment, r.Repeats, r.Seed, len(r.Rows)})
@@ -174,8 +174,8 @@ func TestBenchRefusesUnknownNames(t *testing.T) {
 	}
 }
 
-// TestBenchShowsTheScratchDatabaseAndNoSecret also holds that no variable makes it
-// write to the MongoDB of a daemon.
+// TestBenchShowsTheScratchDatabaseAndNoSecret also checks that no variable makes it write to a
+// daemon's MongoDB.
 func TestBenchShowsTheScratchDatabaseAndNoSecret(t *testing.T) {
 	t.Parallel()
 	all := []*bench.Experiment{aTrial("trial", nil)}
@@ -207,7 +207,7 @@ func TestAnInterruptedBenchShowsWhatItHas(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	p := &process{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr}
 	err := p.carryOut(ctx, []string{"bench", "all"}, all)
-	require.EqualError(t, err, "b: interrupted\nc and what follows it: interrupted")
+	require.EqualError(t, err, "b: interrupted\nc and the following: interrupted")
 	assert.Equal(t, exitFailed, exitCode(err))
 	for _, want := range []string{"| it is a |", "It was interrupted: what follows is", "| it is b |", "b was interrupted."} {
 		assert.Contains(t, stdout.String(), want)

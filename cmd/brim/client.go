@@ -45,11 +45,10 @@ func daemonURL(p *process) string {
 	return cmp.Or(config.LookupEnv(p.env, daemon.EnvURL), localDaemon)
 }
 
-// A caller has a command's credentials for daemons: its token, and the certificates that it
-// trusts.
+// A caller has a command's credentials for daemons: its token and trusted certificates.
 type caller struct {
 	token string      // empty: none
-	tls   *tls.Config // nil: the system's certificates, and no client certificate
+	tls   *tls.Config // nil: system certificates, and no client certificate
 }
 
 // clientFlags adds the flags of a command that calls a daemon. Call the result after the flags are
@@ -86,8 +85,8 @@ func clientFlags(flags *pflag.FlagSet) func(*process) (*caller, error) {
 	}
 }
 
-// client returns an HTTP client with the credentials of c, and a timeout for each request; 0:
-// none. It does not follow redirects, which a daemon never sends.
+// client returns an HTTP client with the credentials of c and a timeout per request; 0: none.
+// It does not follow redirects, which a daemon never sends.
 func (c *caller) client(timeout time.Duration) *http.Client {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSHandshakeTimeout: adminTimeout, IdleConnTimeout: time.Minute}
 	out := &http.Client{
@@ -112,7 +111,7 @@ type tokenTransport struct {
 func (t *tokenTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := t.caller.checkCleartext(r.URL); err != nil {
 		if r.Body != nil {
-			_ = r.Body.Close() // nothing was read of it
+			_ = r.Body.Close() // nothing was read from it
 		}
 		return nil, err
 	}
@@ -129,7 +128,7 @@ func (c *caller) checkCleartext(u *url.URL) error {
 	return cleartextError{u.Host}
 }
 
-// A cleartextError says that a token was not sent where others could read it.
+// A cleartextError means that a token was not sent because others could have read it.
 type cleartextError struct{ host string }
 
 func (e cleartextError) Error() string {
@@ -142,7 +141,7 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && (ip.IsLoopback() || ip.IsUnspecified())
 }
 
-// explainCall adds advice to the error of a request to a daemon at where, which was given by flag.
+// explainCall adds advice to the error of a request to a daemon at where, given by flag.
 func explainCall(where, flag string, err error) error {
 	where = config.MaskUser(where)
 	var cleartext cleartextError
@@ -155,7 +154,7 @@ func explainCall(where, flag string, err error) error {
 		return fmt.Errorf("no daemon answers at %s: start one with `brim serve`, or name another with %s", where, flag)
 	case errors.As(err, &unverified):
 		return fmt.Errorf("%s: the certificate of %s is not trusted: %w; --ca FILE names the authority that signed it", flag, where, unverified.Err)
-	case errors.As(err, &noTLS), err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"): // this error has no type
+	case errors.As(err, &noTLS), err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"): // untyped error
 		return fmt.Errorf("%s: %s does not speak TLS; call it by http://", flag, where)
 	}
 	return err
@@ -198,8 +197,8 @@ func speaksNoHTTP(err error) bool {
 	return strings.Contains(err.Error(), "malformed HTTP") || strings.Contains(err.Error(), "readLoopPeekFail")
 }
 
-// accepted returns the response to a request if its status is 200, otherwise an error. accept is
-// the media type of the response.
+// accepted returns the response to a request with status 200, otherwise an error. accept is the
+// media type of the response.
 func (r *remote) accepted(ctx context.Context, method, path, accept string) (*http.Response, error) {
 	resp, err := r.ask(ctx, method, path, map[string]string{"Accept": accept}, http.NoBody)
 	if err != nil || resp.StatusCode == http.StatusOK {
@@ -230,7 +229,7 @@ func (r *remote) accepted(ctx context.Context, method, path, accept string) (*ht
 	return nil, &answerError{resp.StatusCode, problem.Code, err}
 }
 
-// read returns the body of an answer, or an error unless the status is a success.
+// read returns the body of a successful answer.
 func (r *remote) read(ctx context.Context, method, path string) ([]byte, error) {
 	resp, err := r.accepted(ctx, method, path, asJSON)
 	if err != nil {
@@ -249,7 +248,7 @@ func incompleteText(daemons string) string {
 	return "readings that are acknowledged but not stored yet may be missing: " + daemons + " could not be asked for them"
 }
 
-// persist repeats a request with growing pauses while again allows it, for as long as patience lasts.
+// persist repeats a request with growing pauses while again allows it, up to patience.
 func persist(ctx context.Context, patience time.Duration, again func(tried int, err error) bool, try func() error) error {
 	const longest = 5 * time.Second
 	until := time.Now().Add(patience)
@@ -283,7 +282,7 @@ func (c *caller) tokenHint(status int) string {
 	case c.token == "":
 		return "; give a token by " + daemon.EnvToken + " or --token-file"
 	default:
-		return "; the token that was sent is that of " + daemon.EnvToken + " or --token-file"
+		return "; the token sent comes from " + daemon.EnvToken + " or --token-file"
 	}
 }
 
@@ -350,7 +349,7 @@ func (c *caller) askAdmin(ctx context.Context, timeout time.Duration, method, ad
 	return r.read(ctx, method, path)
 }
 
-// askStatus asks a daemon about itself.
+// askStatus returns a daemon's status.
 func (c *caller) askStatus(ctx context.Context, admin string) (*daemon.Status, error) {
 	body, err := c.askAdmin(ctx, adminTimeout, http.MethodGet, admin, "/status")
 	if err != nil {
@@ -376,7 +375,7 @@ func (c *caller) metrics(parent context.Context, admin string) (scrape.Sample, e
 	return sample, nil
 }
 
-// flushed makes a daemon store everything that it has accepted.
+// flushed makes a daemon store everything it has accepted.
 func (c *caller) flushed(ctx context.Context, admin string) error {
 	_, err := c.askAdmin(ctx, flushTimeout+adminTimeout, http.MethodPost, admin, "/flush?timeout="+flushTimeout.String())
 	return err

@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/access/accesstest"
 )
 
-// newCaller is a command with these flags in this environment.
+// newCaller returns the caller of a command with these flags and environment.
 func newCaller(t *testing.T, env []string, args ...string) (*caller, error) {
 	t.Helper()
 	flags := pflag.NewFlagSet("command", pflag.ContinueOnError)

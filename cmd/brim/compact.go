@@ -75,8 +75,8 @@ func newCompact(p *process) *cobra.Command {
 	return cmd
 }
 
-// run compacts until it is done or the first signal, which stops it gracefully. It also reports what
-// was done before an error.
+// run compacts until done or until the first signal, which stops it gracefully. It also reports
+// what was done before an error.
 func (o *compactOptions) run(ctx context.Context, p *process) error {
 	s, err := o.deployment(ctx, p)
 	if err != nil {
@@ -200,7 +200,7 @@ func rateText(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// text says what was done, and what was skipped.
+// text describes what was done and what was skipped.
 func (r *compactReport) text() string {
 	var text strings.Builder
 	if r.DryRun {
@@ -282,7 +282,7 @@ func (r *compactReport) failure() error {
 // tellEvery is how often progress is written if the output is not a terminal.
 const tellEvery = 10 * time.Second
 
-// showCompaction returns what shows the progress of a compaction.
+// showCompaction returns a function that shows the progress of a compaction.
 func showCompaction(live *progressLine) func(compact.Progress) {
 	return func(p compact.Progress) {
 		live.show(fmt.Sprint(p.Member, p.Pass, p.Note), func(time.Time) string { return compactText(p) })

@@ -23,8 +23,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// fragmentedStream is a stream's collection from which a quarter was deleted,
-// here and there, and the flags that name it.
+// fragmentedStream returns a stream's collection with a scattered quarter deleted, and the
+// flags that select it.
 func fragmentedStream(t *testing.T, uri string) (db *mongo.Database, flags []string) {
 	t.Helper()
 	db = mongodtest.DatabaseAt(t, uri)
@@ -52,7 +52,7 @@ func fragmentedStream(t *testing.T, uri string) (db *mongo.Database, flags []str
 	require.Equal(t, exitDone, early.code, early.err)
 	assert.Contains(t, early.stdout, "becomes reusable after the next checkpoint", "the deletion was just now")
 	last := 0.0
-	require.Eventually(t, func() bool { // it is free when the server keeps no history of it
+	require.Eventually(t, func() bool { // space is free once the server keeps no history of it
 		_, err := db.Collection("other").InsertOne(t.Context(), bson.D{})
 		require.NoError(t, err)
 		require.NoError(t, admin.RunCommand(t.Context(), fsync).Err())
@@ -103,7 +103,7 @@ func TestCompactIsInterruptedRefusedAndForced(t *testing.T) {
 	t.Parallel()
 	db, flags := fragmentedStream(t, mongodtest.Start(t, mongod.Config{}).URI())
 	admin := db.Client().Database("admin")
-	slow := func(mode any) { // delays the start of a compaction, or stops doing so
+	slow := func(mode any) { // delays the start of a compaction, or stops delaying
 		require.NoError(t, admin.RunCommand(t.Context(), bson.D{
 			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: mode},
 			{Key: "data", Value: bson.D{{Key: "failCommands", Value: bson.A{"compact"}}, {Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 600_000}, {Key: "appName", Value: "brim compact"}}},
@@ -195,7 +195,7 @@ func TestFreeShareIsWrittenAsAPartOrInPercent(t *testing.T) {
 	}
 }
 
-// operationsOf are the commands that a server carries out.
+// operationsOf returns the commands a server is executing.
 func operationsOf(t *testing.T, admin *mongo.Database) string {
 	t.Helper()
 	cursor, err := admin.Aggregate(t.Context(), mongo.Pipeline{

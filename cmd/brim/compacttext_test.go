@@ -75,7 +75,7 @@ func TestCompactTellsProgressNowAndThenWhereItIsKept(t *testing.T) {
 	show := showCompaction(live)
 	p := compact.Progress{Member: "a:1", Pass: 1, Elapsed: time.Second, GivenBack: -1 << 20, Files: 2 << 20, Free: 1 << 20}
 	show(p)
-	show(p) // too soon to say it again
+	show(p) // too soon to repeat
 	p.Pass = 2
 	show(p)
 	p.Note = "asked MongoDB to end it"

@@ -66,7 +66,7 @@ func TestPasswordsAreNeverPrinted(t *testing.T) {
 		assert.NotContains(t, got.stdout, "hush")
 		assert.Contains(t, got.stdout, "mongodb://user:***@h/")
 	}
-	// What was masked would not work, so the file leaves it out.
+	// Masked values would not work, so the file omits them.
 	got := runBrim(t, []string{"BRIM_MONGO_URI=mongodb://user:hush@h/"}, "config", "print")
 	assert.Regexp(t, `(?m)^# mongo-uri: .* give it in BRIM_MONGO_URI$`, got.stdout)
 	assert.Empty(t, loadSettings(t, daemon.Sources{Path: writeConfig(t, got.stdout)}).MongoURI)

@@ -24,8 +24,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// newDeadLetter returns `brim deadletter`, for readings that MongoDB refused for
-// their content, and for MQTT messages that Brim refused:
+// newDeadLetter returns `brim deadletter`, for readings that MongoDB refused for their content
+// and MQTT messages that Brim refused:
 //
 //	<data-dir>/dead-letters.ndjson ─┬─ list ───▶ stdout
 //	        ▲                       └─ replay ─▶ POST /v1/streams/STREAM/readings
@@ -56,7 +56,7 @@ func letterFlags(cmd *cobra.Command) func(*process) (*letterFile, error) {
 	}
 }
 
-// read returns the letters. Lines that are no letters are named on stderr.
+// read returns the letters, and names invalid lines on stderr.
 func (f *letterFile) read(p *process) ([]queue.KeptLetter, error) {
 	letters, broken, err := f.Read()
 	if err != nil {
@@ -109,7 +109,7 @@ func newDeadLetterList(p *process) *cobra.Command {
 	return cmd
 }
 
-// upTo returns the first letters of a file; 0: all. It says that there are more, or none.
+// upTo returns the first letters of a file; 0: all. It reports if there are more, or none.
 func upTo[L any](limit int, letters []L, w io.Writer, path, what string) []L {
 	if more := len(letters) - limit; limit > 0 && more > 0 {
 		_, _ = fmt.Fprintf(w, "%s left out; --limit 0 prints all\n", plural(more, "more "+what))
@@ -117,7 +117,7 @@ func upTo[L any](limit int, letters []L, w io.Writer, path, what string) []L {
 	} else if len(letters) == 0 {
 		_, _ = fmt.Fprintf(w, "%s contains no %ss\n", path, what)
 	}
-	return append([]L{}, letters...) // in JSON it is a list, even an empty one
+	return append([]L{}, letters...) // a list in JSON, even if empty
 }
 
 // messagesText returns a table of refused messages.
@@ -135,16 +135,16 @@ func lettersText(letters []queue.KeptLetter) string {
 	for _, l := range letters {
 		var reading struct{ SensorID, TS string }
 		if err := json.Unmarshal(l.Reading, &reading); err != nil {
-			reading.SensorID = "(unreadable)" // only the reading's own keys can be of another type
+			reading.SensorID = "(unreadable)" // only the reading's own keys can have another type
 		}
 		rows = append(rows, []string{l.ID, l.At, l.Stream, reading.SensorID, reading.TS, l.Reason})
 	}
 	return tableText([]string{"id", "at", "stream", "sensor", "ts", "reason"}, rows)
 }
 
-// A letterReplay sends dead letters to a daemon, with one request for each, so that each has its
-// own response and Idempotency-Key. A letter that is sent twice, because the command ended before
-// it recorded the response, is stored once.
+// A letterReplay sends dead letters to a daemon, one per request, so that each has its own
+// response and Idempotency-Key. A letter sent twice, because the command ended before recording
+// the response, is stored once.
 type letterReplay struct {
 	*letterFile
 	ids    []string // none: all
@@ -194,7 +194,7 @@ const (
 	letterPending  = "pending"       // not sent
 	letterAccepted = "accepted"      // and removed
 	letterRefused  = "refused"       // and kept, with the reason
-	letterAgain    = "refused again" // by MongoDB: the daemon keeps it as a new letter
+	letterAgain    = "refused again" // by MongoDB; the daemon keeps it as a new letter
 )
 
 // A letterResult is the result of sending a letter.
@@ -223,7 +223,7 @@ func (r *letterReplay) choose(p *process) ([]queue.KeptLetter, error) {
 // about as long as writing a million lines.
 const settleEvery = 1000
 
-// send sends the letters until one gets no response. It records all responses in any case.
+// send sends the letters until one gets no response. It always records the responses.
 func (r *letterReplay) send(ctx context.Context, letters []queue.KeptLetter, results []letterResult) error {
 	outcomes := make(map[string]queue.Outcome)
 	for i, l := range letters {
@@ -268,7 +268,7 @@ func interpretAnswer(l queue.KeptLetter, status int, body []byte) (outcome, reas
 		Code, Message string
 		Errors        []struct{ Code, Message string }
 	}
-	_ = json.Unmarshal(body, &said) // if it is not JSON, the status is used alone
+	_ = json.Unmarshal(body, &said) // if it is not JSON, only the status counts
 	if len(said.Errors) > 0 {
 		said.Code, said.Message = said.Errors[0].Code, said.Errors[0].Message
 	}

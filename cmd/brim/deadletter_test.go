@@ -22,8 +22,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// putLetters makes a data folder with a letter for each value, with the ids l-0,
-// l-1 and so on.
+// putLetters makes a data folder with a letter per value, with ids l-0, l-1 and so on.
 func putLetters(t *testing.T, stream string, values ...telemetry.Value) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -43,7 +42,7 @@ func letterReading(v telemetry.Value) telemetry.Reading {
 	return telemetry.Reading{Sensor: "s", Time: time.Date(2026, time.November, 21, 10, 0, 0, 0, time.UTC), Fields: []telemetry.Field{{Name: "v", Value: v}}}
 }
 
-// lettersIn lists what is left, by id with the reason.
+// lettersIn lists the remaining letters with their reasons, by id.
 func lettersIn(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	f := queue.DeadLetterFile{Path: filepath.Join(dir, queue.DeadLettersName)}
@@ -107,7 +106,7 @@ func TestDeadLetterListIsEmpty(t *testing.T) {
 	assert.Contains(t, got.stderr, "contains no dead letters")
 }
 
-// keepingJournal keeps what the listener accepts, by key.
+// keepingJournal keeps what ingest accepts, by key.
 type keepingJournal struct {
 	ingest.Journal
 	mu    sync.Mutex

@@ -20,7 +20,7 @@ import (
 
 // deleteOptions are the flags of `brim delete`.
 type deleteOptions struct {
-	sensor string // empty: those of prefix and tags
+	sensor string // empty: selected by prefix and tags
 	stream string
 	prefix string
 	tags   []string
@@ -33,7 +33,7 @@ type deleteOptions struct {
 type deletion struct {
 	DryRun   bool  `json:"dryRun,omitempty"`
 	Sensors  int64 `json:"sensors"`
-	Readings int64 `json:"deleted"` // -1: MongoDB does not say
+	Readings int64 `json:"deleted"` // -1: unknown to MongoDB
 }
 
 // newDelete returns `brim delete`, which asks a running daemon to delete sensors.
@@ -73,7 +73,7 @@ func newDelete(p *process) *cobra.Command {
 		if err != nil && d.Sensors == 0 {
 			return err
 		}
-		return errors.Join(err, o.print(p, d)) // what was deleted before an error, too
+		return errors.Join(err, o.print(p, d)) // including what was deleted before an error
 	})
 	return cmd
 }
@@ -83,7 +83,7 @@ func tagFlag(flags *pflag.FlagSet, to *[]string) {
 	flags.StringArrayVar(to, "tag", nil, "sensors with this tag: `NAME=VALUE`, NAME!=VALUE, NAME=~PATTERN or NAME!~PATTERN; if repeated, with all of them")
 }
 
-// check returns why the flags do not fit together.
+// check rejects flags that do not fit together.
 func (o *deleteOptions) check(one bool) error {
 	several := o.prefix != "" || len(o.tags) > 0
 	switch {
@@ -107,7 +107,7 @@ func (o *deleteOptions) check(one bool) error {
 	return nil
 }
 
-// run deletes page after page, or counts.
+// run deletes page by page, or counts.
 func (o *deleteOptions) run(ctx context.Context, p *process, r *remote) (*deletion, error) {
 	query := url.Values{}
 	if o.stream != "" {
@@ -139,7 +139,7 @@ func (o *deleteOptions) run(ctx context.Context, p *process, r *remote) (*deleti
 	}
 }
 
-// ask sends one request, and adds its result; after is where the next begins.
+// ask sends one request and adds its result; after is where the next one begins.
 func (d *deletion) ask(ctx context.Context, r *remote, target string) (after string, err error) {
 	body, err := r.read(ctx, http.MethodDelete, target)
 	if err != nil {
@@ -152,7 +152,7 @@ func (d *deletion) ask(ctx context.Context, r *remote, target string) (after str
 	if err := json.Unmarshal(body, &answer); err != nil {
 		return "", fmt.Errorf("read the daemon's answer: %w", err)
 	}
-	if answer.Sensors < 0 { // of one sensor
+	if answer.Sensors < 0 { // for a single sensor
 		answer.Sensors = min(1, max(answer.Deleted, -answer.Deleted))
 	}
 	d.Sensors += answer.Sensors
@@ -164,7 +164,7 @@ func (d *deletion) ask(ctx context.Context, r *remote, target string) (after str
 	return answer.After, nil
 }
 
-// String says how many there were.
+// String summarizes the result.
 func (d *deletion) String() string {
 	sensors := plural(d.Sensors, "sensor")
 	switch {

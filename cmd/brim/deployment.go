@@ -18,27 +18,27 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// A deployment is the MongoDB, with its streams, that a command inspects or changes.
+// A deployment is the MongoDB and streams that a command inspects or changes.
 type deployment struct {
 	uri        string // may contain a secret
 	database   string
-	streams    []daemon.Stream // from the daemon, or else from the configuration
+	streams    []daemon.Stream // from the daemon or the configuration
 	admin      string          // of a daemon, HOST:PORT or https://HOST:PORT
 	caller     *caller
-	thresholds string         // file of the doctor's thresholds; empty: the built-in ones
-	daemon     *daemon.Status // status of the daemon, if it writes to this MongoDB; nil: there is none
-	chosen     string         // name of the stream that was asked for; empty: the default one
+	thresholds string         // file of the doctor's thresholds; empty: built in
+	daemon     *daemon.Status // if it writes to this MongoDB; nil: none
+	chosen     string         // name of the requested stream; empty: the default one
 }
 
-// deploymentFlags adds the flags that select a deployment. They are the daemon's own, so that its
-// environment and configuration file can be used. Call the result after the flags are parsed.
+// deploymentFlags adds the daemon's own flags that select a deployment, so its environment and
+// configuration file apply. Call the result after the flags are parsed.
 func deploymentFlags(flags *pflag.FlagSet) func(context.Context, *process) (*deployment, error) {
 	load := settingFlags(flags,
 		[2]string{daemon.UriSetting, "MongoDB; empty: that of the daemon at --admin"},
 		[2]string{daemon.UriFileSetting, "file that contains the URI; a password on the command line would be visible in the process list"},
 		[2]string{"database"}, [2]string{"stream", "the stream"})
 	var admin string
-	flagAdder(flags)("admin", localAdmin, "HOST:PORT", "a daemon's admin listener, which tells its MongoDB and its streams; https://HOST:PORT with TLS", adminAddress(&admin))
+	flagAdder(flags)("admin", localAdmin, "HOST:PORT", "a daemon's admin listener, which reports its MongoDB and streams; https://HOST:PORT with TLS", adminAddress(&admin))
 	access := clientFlags(flags)
 	return func(ctx context.Context, p *process) (*deployment, error) {
 		c, err := load(p)
@@ -68,7 +68,7 @@ func deploymentFlags(flags *pflag.FlagSet) func(context.Context, *process) (*dep
 	}
 }
 
-// findDeployment asks the daemon for what is missing in the configuration.
+// findDeployment asks the daemon for what the configuration lacks.
 func (c *caller) findDeployment(ctx context.Context, cfg *daemon.Config, admin string) (*deployment, error) {
 	s := &deployment{uri: cfg.MongoURI, database: cfg.Database, streams: cfg.Streams, admin: admin, caller: c, chosen: cfg.Default.Name, thresholds: cfg.Thresholds}
 	about, err := c.askStatus(ctx, admin)
@@ -81,7 +81,7 @@ func (c *caller) findDeployment(ctx context.Context, cfg *daemon.Config, admin s
 	case about.MongoURI == "":
 		return nil, fmt.Errorf("the daemon at %s stores nothing in MongoDB yet, or not at all; name a MongoDB by --mongo-uri", admin)
 	case s.uri == "" && about.Mongod == nil && strings.Contains(about.MongoURI, config.Masked):
-		return nil, fmt.Errorf("the daemon at %s does not tell the password of its MongoDB; give its --mongo-uri (%s), or its --config", admin, variable)
+		return nil, fmt.Errorf("the daemon at %s does not report the password of its MongoDB; give its --mongo-uri (%s), or its --config", admin, variable)
 	case s.uri == "":
 		if s.uri, err = reachableURI(about); err != nil {
 			return nil, fmt.Errorf("the embedded MongoDB of the daemon at %s requires a password: %w, or give --mongo-uri (%s)", admin, err, variable)
@@ -98,8 +98,8 @@ func (c *caller) findDeployment(ctx context.Context, cfg *daemon.Config, admin s
 	return s, err
 }
 
-// isAt reports whether the daemon writes to the MongoDB at a URI. An embedded MongoDB has other
-// users in addition to the daemon's.
+// isAt reports whether the daemon writes to the MongoDB at a URI. An embedded MongoDB has more
+// users than the daemon's.
 func isAt(s *daemon.Status, uri string) bool {
 	if s.Mongod != nil {
 		return config.Deployment(s.MongoURI) == config.Deployment(uri)
@@ -135,7 +135,7 @@ func streamsOf(s *daemon.Status) ([]daemon.Stream, error) {
 	for _, one := range s.Streams {
 		granularity := time.Duration(one.GranularitySeconds) * time.Second
 		if one.Name == "" || granularity <= 0 {
-			return nil, errors.New("the daemon does not tell its streams: is it of another version?")
+			return nil, errors.New("the daemon does not list its streams: is it another version?")
 		}
 		out = append(out, daemon.Stream{
 			Name: one.Name, Storage: store.Storage(one.Storage), Granularity: granularity, BucketFormat: store.Format(one.BucketFormat),
@@ -167,14 +167,14 @@ func (s *deployment) stored(from string) (daemon.Stream, error) {
 	return one, err
 }
 
-// connect prepares a connection with the same concerns as the daemon's. Its application name is
-// that of the command. disconnect ends it.
+// connect prepares a connection with the daemon's concerns and the command as its application
+// name. disconnect ends it.
 func (s *deployment) connect(command string) (c *store.Connection, disconnect func(), err error) {
 	c, err = store.Connect(store.ConnectionConfig{URI: s.uri, Database: s.database, App: "brim " + command, Monitor: crash.Monitor(), Logger: slog.New(slog.DiscardHandler)})
 	return c, func() { withinSecond(c.Close) }, err
 }
 
-// withinSecond ends connections. It waits for a second at most; nothing is written any more.
+// withinSecond ends connections, in at most a second; nothing is being written.
 func withinSecond(end func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -18,7 +18,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// statusAt is an admin listener that answers with a status.
+// statusAt starts an admin listener that returns a status.
 func statusAt(t *testing.T, s *daemon.Status) (address string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -38,7 +38,7 @@ func deploymentOf(t *testing.T, args ...string) (*deployment, error) {
 	return find(t.Context(), &process{stdout: io.Discard, stderr: io.Discard})
 }
 
-// runningStatus is that of a daemon with two streams and a MongoDB of its own.
+// runningStatus is the status of a daemon with two streams and its own MongoDB.
 func runningStatus() *daemon.Status {
 	return &daemon.Status{
 		Addresses: daemon.Addresses{HTTP: "127.0.0.1:1"}, MongoURI: "mongodb://127.0.0.1:27/?replicaSet=brim", Database: "brim", Mongod: &daemon.EmbeddedStatus{Running: true},
@@ -106,7 +106,7 @@ func TestDaemonIsMatchedByItsMaskedURI(t *testing.T) {
 	about.MongoURI, about.Mongod = "mongodb://sensors:***@db.example:27017/", nil
 	admin := statusAt(t, about)
 	_, err := deploymentOf(t, "--admin", admin)
-	require.ErrorContains(t, err, "does not tell the password")
+	require.ErrorContains(t, err, "does not report the password")
 	assert.ErrorContains(t, err, "BRIM_MONGO_URI")
 
 	s, err := deploymentOf(t, "--admin", admin, "--mongo-uri", "mongodb://sensors:secret@db.example:27017/")
@@ -144,8 +144,8 @@ func TestInvalidAdminAddressNamesItsFlag(t *testing.T) {
 	assert.NotContains(t, got.err.Error(), "admin-addr")
 }
 
-// runningWithPassword is the status of a daemon whose own MongoDB asks for a
-// password, which is in the file.
+// runningWithPassword is the status of a daemon with a password-protected MongoDB of its own
+// and the password in a file.
 func runningWithPassword(file string) *daemon.Status {
 	about := runningStatus()
 	about.MongoURI = "mongodb://brim:***@127.0.0.1:27/?replicaSet=brim&authSource=admin"
@@ -186,7 +186,7 @@ func TestUnreadablePasswordFile(t *testing.T) {
 
 	closed := writeURI(t, "mongodb://owner:canary@127.0.0.1:27/?replicaSet=brim")
 	require.NoError(t, os.Chmod(closed, 0))
-	if os.Getuid() != 0 { // who may read everything
+	if os.Getuid() != 0 { // root can read everything
 		_, err = deploymentOf(t, "--admin", statusAt(t, runningWithPassword(closed)))
 		assert.ErrorContains(t, err, "only the user that runs the daemon may read")
 	}

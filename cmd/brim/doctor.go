@@ -25,13 +25,13 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// newDoctor returns `brim doctor`, which says why writes are slow:
+// newDoctor returns `brim doctor`, which explains why writes are slow:
 //
 //	                               Seen, CheckSettings
 //	deployment ─▶ doctor.Monitor ──────────────────────▶ doctor.Report ─┬─▶ text or JSON ─▶ stdout
 //	                                                                    └─▶ class ─▶ exit code
 //
-// The signals are those of /metrics and of the live page.
+// The signals are those of /metrics and the live page.
 func newDoctor(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -79,12 +79,12 @@ func newDoctor(p *process) *cobra.Command {
 type doctorOptions struct {
 	deployment func(context.Context, *process) (*deployment, error)
 	output     *string
-	thresholds string        // file; empty: those of the configuration, or built in
-	over       time.Duration // to the second sample; 0: there is none
+	thresholds string        // file; empty: from the configuration, or built in
+	over       time.Duration // time to the second sample; 0: only one
 	watch      bool
-	interval   time.Duration // between two samples of a watch
-	looks      int           // samples of a watch; 0: until it is stopped
-	disk       string        // folder of MongoDB's files; empty: MongoDB tells
+	interval   time.Duration // between samples of a watch
+	looks      int           // samples of a watch; 0: until stopped
+	disk       string        // folder of MongoDB's files; empty: as reported by MongoDB
 	given      func(flag string) bool
 }
 
@@ -112,7 +112,7 @@ var (
 	errAway = errors.New("MongoDB does not answer")
 	// errRefused means that MongoDB refused the user.
 	errRefused = errors.New("MongoDB refuses the connection")
-	// errBlind means that the storage engine's state is unknown, which must not look healthy.
+	// errBlind means that the engine's state is unknown, which must not pass as healthy.
 	errBlind = errors.New("the storage engine is unknown; NOT MEASURED says why, and what would help")
 )
 
@@ -152,7 +152,7 @@ func (o *doctorOptions) run(ctx context.Context, p *process) error {
 		if !o.watch || n == o.looks || machine.Pause(ctx, o.interval) != nil {
 			break
 		}
-		_ = x.sample(ctx) // one that is not answered is shown, and the next may be
+		_ = x.sample(ctx) // an unanswered sample is shown; the next may succeed
 		if ctx.Err() != nil {
 			break
 		}
@@ -208,8 +208,8 @@ func (o *doctorOptions) begin(ctx context.Context, p *process) (x *examination, 
 	return x, disconnect, err
 }
 
-// sample samples the storage engine and the disk. It returns an error if MongoDB does not answer,
-// or refuses the user.
+// sample samples the storage engine and the disk. It returns an error if MongoDB does not
+// answer or refuses the user.
 func (x *examination) sample(ctx context.Context) error {
 	x.monitor.Sample(ctx)
 	server := x.monitor.Seen().Server
@@ -225,10 +225,10 @@ func (x *examination) sample(ctx context.Context) error {
 		switch err = x.conn.Available(); {
 		case err == nil || errors.Is(err, store.ErrNoneFound):
 			err = fmt.Errorf("%w: %s", errAway, server.Away)
-		case errors.Is(err, store.ErrRefused): // by a server that is too slow to say so in time
+		case errors.Is(err, store.ErrRefused): // by a server too slow to say so in time
 			err = fmt.Errorf("%w: %w", errRefused, err)
 		}
-		if full := x.fullDisk(ctx); full != "" { // which may have ended MongoDB
+		if full := x.fullDisk(ctx); full != "" { // may have ended MongoDB
 			err = fmt.Errorf("%w; disk full: %s", err, full)
 		}
 	case options.Client().ApplyURI(x.deployment.uri).Auth == nil:
@@ -239,7 +239,7 @@ func (x *examination) sample(ctx context.Context) error {
 		}
 	}
 	if err == nil {
-		return nil // the findings say what is not permitted
+		return nil // the findings name missing permissions
 	}
 	return fmt.Errorf("sample %s: %w", config.MaskURI(x.deployment.uri), err)
 }
@@ -256,8 +256,8 @@ func (x *examination) fullDisk(ctx context.Context) string {
 	return doctor.FullDisk(seen)
 }
 
-// print prints a report. With --watch, it includes what changed since the report before; nil: it
-// is the first.
+// print prints a report. With --watch it includes changes since before, the previous report;
+// nil: there is none.
 func (o *doctorOptions) print(p *process, now, before *doctor.Report) error {
 	text := newDoctorText(p.stdout, p.env)
 	switch {
@@ -271,13 +271,12 @@ func (o *doctorOptions) print(p *process, now, before *doctor.Report) error {
 	return text.report(now)
 }
 
-// A doctorText writes a report as text. Colour is for a terminal alone, and not where
-// NO_COLOR is set.
+// A doctorText writes a report as text, in colour only on a terminal without NO_COLOR.
 type doctorText struct {
 	w        io.Writer
 	terminal bool // a watch redraws
 	colour   bool
-	width    int // of lines of words; 0: no limit
+	width    int // of prose; 0: unlimited
 	columns  int // of a terminal, otherwise math.MaxInt
 	b        strings.Builder
 }
@@ -303,7 +302,7 @@ func (t *doctorText) report(r *doctor.Report) error {
 	return t.flush()
 }
 
-// watch writes a sample: on a terminal in place, elsewhere one below the other.
+// watch writes a sample: in place on a terminal, otherwise one below the other.
 func (t *doctorText) watch(now, before *doctor.Report) error {
 	switch {
 	case t.terminal:
@@ -339,9 +338,9 @@ func (t *doctorText) watch(now, before *doctor.Report) error {
 	}
 	t.findings(now, func(f doctor.Finding) bool {
 		if before == nil {
-			return f.Name != "unseen_rate" // the next sample has them
+			return f.Name != "unseen_rate" // the next sample will have them
 		}
-		return t.terminal || f.Kind != doctor.Setting // they were shown
+		return t.terminal || f.Kind != doctor.Setting // already shown
 	})
 	return t.flush()
 }
@@ -361,7 +360,7 @@ func (t *doctorText) escape(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// head says what was sampled, and the class.
+// head writes what was sampled, and the class.
 func (t *doctorText) head(r *doctor.Report) {
 	sampled := "one sample; rates are unknown"
 	if r.OverSeconds > 0 {
@@ -373,8 +372,8 @@ func (t *doctorText) head(r *doctor.Report) {
 	t.line("")
 }
 
-// signals writes the table, as much of each line as there is room for; changes nil: they
-// have no column.
+// signals writes the table, truncating lines to the available width; nil changes: no such
+// column.
 func (t *doctorText) signals(all []doctor.Signal, changes []string) {
 	head := []string{"SIGNAL", "VALUE", "CHANGE", "CLASS", "DEGRADING", "BOTTLENECK", "THRESHOLD FROM"}
 	if changes == nil {
@@ -425,7 +424,7 @@ func (t *doctorText) findings(r *doctor.Report, shown func(doctor.Finding) bool)
 	t.group("NOT MEASURED", groups[doctor.Unseen])
 }
 
-// group writes the findings of a kind; those of one cause have its evidence in common.
+// group writes the findings of one kind; findings with the same cause share its evidence.
 func (t *doctorText) group(title string, findings []doctor.Finding) {
 	if title != "" && len(findings) > 0 {
 		t.line("\n%s", t.strong(title))
@@ -450,7 +449,7 @@ func (t *doctorText) group(title string, findings []doctor.Finding) {
 	}
 }
 
-// wrapped writes words after a label, in as many lines as they need.
+// wrapped writes words after a label on as many lines as needed.
 func (t *doctorText) wrapped(label, words string) {
 	report.Wrap(&t.b, label, strings.Repeat(" ", len(label)), words, t.width)
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// seenJSON is what the tests read of the doctor's JSON.
+// seenJSON is the part of the doctor's JSON that tests read.
 type seenJSON struct {
 	Class       string  `json:"class"`
 	OverSeconds float64 `json:"over_seconds"`
@@ -49,7 +49,7 @@ type doctorFinding struct {
 	Cost     string `json:"cost"`
 }
 
-// doctorFlags sample the tests' MongoDB and query no daemon.
+// doctorFlags sample the tests' MongoDB without asking a daemon.
 func doctorFlags(t *testing.T, more ...string) []string {
 	t.Helper()
 	return append([]string{"doctor", "--mongo-uri", mongodtest.URI(t), "--admin", "127.0.0.1:1"}, more...)
@@ -62,14 +62,14 @@ func thresholdsFile(t *testing.T, content string) string {
 	return path
 }
 
-// TestDoctorExitCodeMatchesClass sets thresholds to produce each class. A single sample has
-// no rates.
+// TestDoctorExitCodeMatchesClass sets thresholds to produce each class. A single sample has no
+// rates.
 func TestDoctorExitCodeMatchesClass(t *testing.T) {
 	t.Parallel()
 	const calm = "disk_free: {degrading: 0, bottleneck: 0}\ncache_dirty: {degrading: 100, bottleneck: 100}\ncache_updates: {degrading: 100, bottleneck: 100}\n" +
 		"checkpoint_duration: {degrading: 9999, bottleneck: 9999}\nwrite_tickets: {degrading: 0, bottleneck: 0}\nread_tickets: {degrading: 0, bottleneck: 0}\n"
 	for name, c := range map[string]struct {
-		used string // threshold of what the cache holds, which is never nothing
+		used string // threshold for the cache's content, which is never zero
 		code int
 		kind string // of the first finding
 	}{
@@ -82,7 +82,7 @@ func TestDoctorExitCodeMatchesClass(t *testing.T) {
 			file := thresholdsFile(t, calm+"cache_used: "+c.used+"\n")
 			var got outcome
 			var r seenJSON
-			for slow := true; slow; { // a slow ping is a finding of its own; a busy machine makes some of them slow
+			for slow := true; slow; { // a slow ping is a separate finding; a busy machine causes some
 				got = runBrim(t, nil, doctorFlags(t, "--over", "0", "--output", "json", "--thresholds", file, "--database", "nothing_here")...)
 				r = seenJSON{}
 				require.NoError(t, json.Unmarshal([]byte(got.stdout), &r), "%v", got.err)
@@ -133,7 +133,7 @@ func TestDoctorTakesTwoSamples(t *testing.T) {
 	}
 }
 
-// TestDoctorWatchOutput: as JSON each sample is one line, as text one block.
+// TestDoctorWatchOutput: each sample is one line as JSON, one block as text.
 func TestDoctorWatchOutput(t *testing.T) {
 	t.Parallel()
 	got := runBrim(t, nil, doctorFlags(t, "--watch", "--looks", "2", "--interval", "1s", "--output", "json")...)
@@ -144,7 +144,7 @@ func TestDoctorWatchOutput(t *testing.T) {
 		var r seenJSON
 		require.NoError(t, json.Unmarshal([]byte(line), &r))
 		assert.Equal(t, i == 1, r.OverSeconds >= 1)
-		assert.Equal(t, i == 1 && r.Class == "bottleneck", i == 1 && got.code == 20, "the verdict is that of the last look")
+		assert.Equal(t, i == 1 && r.Class == "bottleneck", i == 1 && got.code == 20, "the last sample decides the verdict")
 	}
 	got = runBrim(t, nil, doctorFlags(t, "--watch", "--looks", "2", "--interval", "1s")...)
 	assert.Equal(t, 2, strings.Count(got.stdout, "SIGNAL"))
@@ -163,8 +163,8 @@ func TestDoctorFailsWithoutMongoDB(t *testing.T) {
 	require.ErrorContains(t, got.err, "--mongo-uri")
 }
 
-// TestDoctorWithoutPermission checks that the doctor names the missing permission and does
-// not report the engine as healthy. Its mongod refuses the doctor's commands.
+// TestDoctorWithoutPermission checks that the doctor names the missing permission and does not
+// report the engine as healthy. Its mongod refuses the doctor's commands.
 func TestDoctorWithoutPermission(t *testing.T) {
 	t.Parallel()
 	mongodtest.Native(t, "its slow replies are a finding of their own")
@@ -218,7 +218,7 @@ func TestDoctorRefusesInvalidFlags(t *testing.T) {
 // made returns the report of two samples of a busy server.
 func made(t *testing.T, class doctor.Class) *doctor.Report {
 	t.Helper()
-	client, err := mongo.Connect() // connects to nothing
+	client, err := mongo.Connect() // does not connect yet
 	require.NoError(t, err)
 	monitor, err := doctor.New(doctor.Config{Database: client.Database("brim")})
 	require.NoError(t, err)
@@ -288,7 +288,7 @@ not seen: tickets
 	assert.Contains(t, b.String(), "\nDIAGNOSIS\nnothing wrong in the storage engine and its disk; the settings below may still cost.\n")
 }
 
-// TestDoctorTextFitsTheTerminal: words are wrapped, and the table is cut.
+// TestDoctorTextFitsTheTerminal: prose wraps, and the table is truncated.
 func TestDoctorTextFitsTheTerminal(t *testing.T) {
 	t.Parallel()
 	for _, columns := range []int{60, 80, 120, 200} {
@@ -348,15 +348,15 @@ func TestDoctorWatchShowsChanges(t *testing.T) {
 	assert.Contains(t, b.String(), "set it to 0", "the screen shows all")
 }
 
-// TestDaemonAndDoctorAgree: the metrics, the live page and the command hold the
-// same signals against the same thresholds, which the configuration names.
+// TestDaemonAndDoctorAgree: metrics, live page and command apply the same thresholds, from the
+// configuration, to the same signals.
 func TestDaemonAndDoctorAgree(t *testing.T) {
 	t.Parallel()
 	mongodtest.Native(t, "its slow replies are a finding of their own")
 	file := thresholdsFile(t, "cache_used: {degrading: 0, bottleneck: 0}\n")
 	config := filepath.Join(t.TempDir(), "brim.yaml")
 	require.NoError(t, os.WriteFile(config, []byte("thresholds: "+file+"\n"), 0o600))
-	b := startBrim(t, append(onShared(t, mongodtest.Database(t)), "--config", config, "--server-status-interval", "10m")...).awaitStorage() // one sample: from the second on it knows that it is idle
+	b := startBrim(t, append(onShared(t, mongodtest.Database(t)), "--config", config, "--server-status-interval", "10m")...).awaitStorage() // one sample: from the second on the server is known to be idle
 	b.eventually("a sample of MongoDB", func() bool {
 		_, metrics := b.admin(http.MethodGet, "/metrics")
 		return strings.Contains(metrics, "brim_storage_health{signal=\"cache_used\"} 2\n")

@@ -18,11 +18,11 @@ import (
 	"github.com/brim-telemetry/brim/internal/queue"
 )
 
-// A guarded is a MongoDB that asks for passwords, with a user for a daemon.
+// A guarded is a password-protected MongoDB with a user for a daemon.
 type guarded struct {
 	t      *testing.T
 	server *mongod.Server
-	owner  string // the URI of who may do anything
+	owner  string // the admin's URI
 }
 
 func newGuarded(t *testing.T) *guarded {
@@ -44,13 +44,13 @@ func (g *guarded) admin(commands ...bson.D) {
 	})
 }
 
-// password gives the user another one.
+// password changes the user's password.
 func (g *guarded) password(password string) {
 	g.t.Helper()
 	g.admin(bson.D{{Key: "updateUser", Value: "sensors"}, {Key: "pwd", Value: password}})
 }
 
-// uri is the user's.
+// uri returns the user's URI.
 func (g *guarded) uri(password string) string {
 	u, err := url.Parse(g.owner)
 	require.NoError(g.t, err)
@@ -64,7 +64,7 @@ func TestWrongPasswordAtStart(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
 	b := startBrim(t, "--mongo-uri-file", writeURI(t, g.uri("wrong")), "--data-dir", t.TempDir())
-	b.awaitReady() // the journal takes readings
+	b.awaitReady() // the journal accepts readings
 	code, answer := b.post("/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
 	require.Equal(t, http.StatusOK, code, answer)
 	b.eventually("the word that the user is refused", func() bool {
@@ -73,7 +73,7 @@ func TestWrongPasswordAtStart(t *testing.T) {
 	})
 	_, ready := b.admin(http.MethodGet, "/readyz")
 	assert.Contains(t, ready, "authentication failed")
-	g.password("wrong") // is right from now on
+	g.password("wrong") // becomes the right one
 	b.awaitStorage()
 	b.awaitLog("MongoDB accepts the user")
 	code, answer = b.admin(http.MethodPost, "/flush?timeout=30s")
@@ -94,7 +94,7 @@ func TestChangedPasswordLosesNothing(t *testing.T) {
 	require.Equal(t, http.StatusOK, code, answer)
 
 	g.password("changed")
-	require.NoError(t, g.server.Kill()) // connections that are there would go on; it is started again
+	require.NoError(t, g.server.Kill()) // existing connections would survive; it restarts
 	b.awaitLog(refusedLine + "; check the user, the password and authSource of the MongoDB URI; accepted readings wait meanwhile")
 	code, answer = b.post("/v1/readings", `{"sensorId":"s","fields":{"t":2}}`)
 	require.Equal(t, http.StatusOK, code, answer)

@@ -81,8 +81,8 @@ func TestMongoDBRestarts(t *testing.T) {
 	inDatabase(t, second.URI(), func(db *mongo.Database) {
 		assert.Equal(t, map[string]int{"s": 2}, sensors(t, db.Collection("readings")))
 	})
-	// There is nothing to store, so a stop does not wait for MongoDB to come back. One that
-	// did would take the six minutes that a flush may take.
+	// With nothing to store, a stop does not wait for MongoDB to return, which could take the
+	// six minutes of a flush.
 	require.NoError(t, second.Close(t.Context()))
 	b.awaitReadiness(http.StatusServiceUnavailable, "MongoDB is away")
 	assert.Equal(t, exitDone, b.stop())
@@ -111,7 +111,7 @@ func TestKilledDaemonFindsItsMongodAndDataAgain(t *testing.T) {
 	require.NoError(t, got.err)
 	assert.Equal(t, 1, strings.Count(got.stdout, "\n"))
 
-	// Meanwhile the files are taken.
+	// Meanwhile someone else takes the files.
 	other := exec.Command(brimBinary(t), append([]string{"serve", "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, flags...)...)
 	other.Env = foreignEnv()
 	out, err := other.CombinedOutput()
@@ -135,7 +135,7 @@ func assertRetryAfter(t *testing.T, b *brimProcess, body string) {
 	assert.True(t, json.Valid(answer))
 }
 
-// commandLine returns how a process was called, as far as that can be told.
+// commandLine returns a process's command line, if available.
 func commandLine(pid int) string {
 	out, err := exec.Command("ps", "-o", "args=", "-p", strconv.Itoa(pid)).Output()
 	if err != nil {

@@ -20,8 +20,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// startBench runs `brim bench` as a process of its own, with scratch data in the
-// folder that is returned.
+// startBench runs `brim bench` as a separate process, with scratch data in the returned folder.
 func startBench(t *testing.T, args ...string) (b *brimtest.Process, scratch string) {
 	t.Helper()
 	mongodtest.URI(t) // skips where there is none
@@ -31,7 +30,7 @@ func startBench(t *testing.T, args ...string) (b *brimtest.Process, scratch stri
 	return brimtest.Start(t, cmd, syscall.SIGTERM), scratch
 }
 
-// processesIn are those that work in a folder, by the name of their program.
+// processesIn returns the processes working in a folder, by program name.
 func processesIn(t *testing.T, folder string) map[string]int {
 	t.Helper()
 	all, err := procfs.AllProcs()
@@ -40,7 +39,7 @@ func processesIn(t *testing.T, folder string) map[string]int {
 	for _, p := range all {
 		args, err := p.CmdLine()
 		if err != nil || len(args) == 0 || slices.Contains(args, "bench") {
-			continue // it is gone, or the one that was started here
+			continue // gone, or the one started here
 		}
 		if strings.Contains(strings.Join(args, " "), folder) {
 			name, _, _ := strings.Cut(filepath.Base(args[0]), "-") // mongod-6.0.5
@@ -50,8 +49,8 @@ func processesIn(t *testing.T, folder string) map[string]int {
 	return found
 }
 
-// awaitFill starts an experiment that runs a mongod and a daemon, and returns when
-// both are there.
+// awaitFill starts an experiment that runs a mongod and a daemon, and returns once both are
+// there.
 func awaitFill(t *testing.T) (b *brimtest.Process, scratch string, pids map[string]int) {
 	t.Helper()
 	b, scratch = startBench(t, "fill", "--quick", "--cells", "1h-single")
@@ -71,13 +70,13 @@ func TestAnInterruptedBenchLeavesNothing(t *testing.T) {
 	left, err := os.ReadDir(scratch)
 	require.NoError(t, err)
 	assert.Empty(t, left)
-	assert.Contains(t, b.Logged(), "stopping, and removing what is scratch")
+	assert.Contains(t, b.Logged(), "stopping, and removing scratch data")
 	assert.Contains(t, b.Logged(), "brim: fill: interrupted\n")
 	assert.NotContains(t, b.Logged(), "Published and measured", "nothing was")
 }
 
-// TestBenchWithClosedPipeLeavesNothing is `brim bench fill 2>&1 | tee log` that is
-// interrupted: tee ends first.
+// TestBenchWithClosedPipeLeavesNothing interrupts `brim bench fill 2>&1 | tee log`: tee ends
+// first.
 func TestBenchWithClosedPipeLeavesNothing(t *testing.T) {
 	t.Parallel()
 	mongodtest.URI(t) // skips where there is none
@@ -101,14 +100,13 @@ func TestBenchWithClosedPipeLeavesNothing(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-// TestSecondSignalEndsBenchAtOnce, though a mongod hangs, which would keep the first one
-// waiting.
+// TestSecondSignalEndsBenchAtOnce although a hanging mongod would delay the first.
 func TestSecondSignalEndsBenchAtOnce(t *testing.T) {
 	t.Parallel()
 	b, scratch, pids := awaitFill(t)
 	require.NoError(t, syscall.Kill(pids["mongod"], syscall.SIGSTOP))
 	b.Signal(syscall.SIGTERM)
-	b.Await("first signal", func() bool { return strings.Contains(b.Logged(), "removing what is scratch") })
+	b.Await("first signal", func() bool { return strings.Contains(b.Logged(), "removing scratch data") })
 	b.Signal(syscall.SIGINT)
 	begin := time.Now()
 	assert.Equal(t, exitFailed, b.Wait())

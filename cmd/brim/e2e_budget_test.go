@@ -28,9 +28,9 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
-// ingestBudget is the budget that the test of it sets, in MiB, and budgetSlack what the
-// rest of the process may take beside it: up to 150, and more where the garbage collector
-// gets too little CPU time. Without a budget it is several times as much.
+// ingestBudget is the test's budget in MiB, and budgetSlack what the rest of the process may
+// need: up to 150, and more if the garbage collector gets too little CPU time. Without a budget
+// it is several times as much.
 const (
 	ingestBudget = 64
 	budgetSlack  = 256
@@ -56,8 +56,8 @@ func zstandard(t testing.TB, body []byte) []byte {
 	return w.EncodeAll(body, nil)
 }
 
-// plainMessage holds readings one by one, compactMessage as columns of a byte
-// for each value of 8 bytes.
+// plainMessage holds readings one by one, compactMessage as columns with a byte per value of 8
+// bytes.
 func plainMessage() *telemetrypb.WriteRequest {
 	request := &telemetrypb.WriteRequest{}
 	for i := range 9000 {
@@ -80,12 +80,12 @@ func compactMessage(now time.Time) *telemetrypb.WriteRequest {
 	return &telemetrypb.WriteRequest{Series: []*telemetrypb.Series{series}}
 }
 
-// A largeForm is one way to send much at once. send returns whether the readings
-// were taken; if not, they are to be sent again.
+// A largeForm is one way to send much at once. send returns whether the readings were accepted;
+// if not, they must be sent again.
 type largeForm struct {
 	name    string
 	senders int
-	enough  int // requests taken of this form
+	enough  int // requests to get accepted in this form
 	send    func(ctx context.Context) (taken bool, err error)
 }
 
@@ -100,7 +100,7 @@ func postLarge(b *brimProcess, client *http.Client, encoding string, body func()
 		r.Header.Set("Content-Encoding", encoding)
 		answer, err := client.Do(r)
 		if err != nil {
-			return false, nil // the rest of a refused body is read for a second only
+			return false, nil // the rest of a refused body is read for only a second
 		}
 		defer answer.Body.Close()
 		text, _ := io.ReadAll(answer.Body)
@@ -112,14 +112,14 @@ func postLarge(b *brimProcess, client *http.Client, encoding string, body func()
 				return false, fmt.Errorf("503 without Retry-After: %s", text)
 			}
 			return false, nil
-		case http.StatusRequestTimeout: // it had no time to send
+		case http.StatusRequestTimeout: // too little time to send
 			return false, nil
 		}
 		return false, fmt.Errorf("answer %d %s", answer.StatusCode, text)
 	}
 }
 
-// callLarge sends a message over gRPC, each on a connection of its own.
+// callLarge sends a message over gRPC, each on its own connection.
 func callLarge(b *brimProcess, message *telemetrypb.WriteRequest, options ...grpc.CallOption) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		conn, err := grpc.NewClient(b.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -131,16 +131,16 @@ func callLarge(b *brimProcess, message *telemetrypb.WriteRequest, options ...grp
 		switch grpcstatus.Code(err) {
 		case codes.OK:
 			return true, nil
-		case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.Aborted: // Aborted: it had no time to send
+		case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.Aborted: // Aborted: too little time to send
 			return false, nil
 		}
 		return false, err
 	}
 }
 
-// TestMemoryStaysWithinTheBudget sends what takes memory, all at once, beside
-// thousands of connections whose bodies do not come, to a daemon whose budget is
-// small. The senders repeat what is refused, until enough of each form was taken.
+// TestMemoryStaysWithinTheBudget sends memory-hungry requests of all forms at once, alongside
+// thousands of connections with stalled bodies, to a daemon with a small budget. Senders retry
+// refused requests until enough of each form are accepted.
 func TestMemoryStaysWithinTheBudget(t *testing.T) {
 	t.Parallel()
 	if raceEnabled {
@@ -151,13 +151,13 @@ func TestMemoryStaysWithinTheBudget(t *testing.T) {
 	b := startBrim(t, args...).awaitStorage()
 	quiet, ok := peakMemory(b.Cmd.Process.Pid)
 	if !ok {
-		t.Skip("the system does not tell how much memory a process had")
+		t.Skip("the system does not report a process's memory")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*brimtest.Patience)
 	defer cancel()
 
-	// Those that begin a body of 8 MB and do not go on. A few have sent so much that
-	// they hold the budget until others wait for it.
+	// These begin a body of 8 MB and stall. A few have sent enough to hold the budget until
+	// others wait for it.
 	const dribbling = 2000
 	for i := range dribbling {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", b.HTTP)
@@ -217,7 +217,7 @@ func TestMemoryStaysWithinTheBudget(t *testing.T) {
 					refused[f.name]++
 					mu.Unlock()
 					select {
-					case <-time.After(time.Second): // as Retry-After asks
+					case <-time.After(time.Second): // as Retry-After says
 					case <-sending.Done():
 					}
 				}
@@ -226,7 +226,7 @@ func TestMemoryStaysWithinTheBudget(t *testing.T) {
 	}
 	clients.Wait()
 	peak, _ := peakMemory(b.Cmd.Process.Pid)
-	b.signal(os.Kill) // what is in the journal need not be stored
+	b.signal(os.Kill) // the journal's readings need not be stored
 	b.wait()
 	t.Logf("in %v: taken %v, refused %v", time.Since(begin), taken, refused)
 	t.Logf("peak %d MiB, %d MiB when quiet", peak>>20, quiet>>20)

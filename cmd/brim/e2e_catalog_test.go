@@ -13,8 +13,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestSensorsAreFoundAndDeletedByTags has two daemons of a database, of bucket documents
-// and of a time series, whose readings wait.
+// TestSensorsAreFoundAndDeletedByTags has two daemons of a database, with bucket documents and
+// a time series, whose readings are waiting.
 func TestSensorsAreFoundAndDeletedByTags(t *testing.T) {
 	t.Parallel()
 	for _, storage := range []string{"bucket", "timeseries"} {

@@ -12,8 +12,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestCopiedJournalIsRefused: the two would store the same
-// readings.
+// TestCopiedJournalIsRefused: both would store the same readings.
 func TestCopiedJournalIsRefused(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)

@@ -32,7 +32,7 @@ const (
 	typeLines = "application/x-ndjson"
 )
 
-// byDefault are the rules of a stream that nothing was set for.
+// byDefault are the rules of a stream with default settings.
 func byDefault() bucketRules { return bucketRules{granularity: 5 * time.Minute, maxReadings: 1000} }
 
 // gzipped compresses a request's body.
@@ -57,9 +57,9 @@ func sampleLines(t testing.TB, name string) []string {
 	return lines
 }
 
-// electrocardiogram makes the lines of one sensor at 360 Hz: a heart beat on a
-// slow wave, in steps of 0.005 mV. It begins 40 s before an hour, so that no
-// granularity has all readings in one window.
+// electrocardiogram makes a sensor's lines at 360 Hz: a heartbeat on a slow wave, in steps of
+// 0.005 mV. It starts 40 s before an hour, so that no granularity fits all readings into one
+// window.
 func electrocardiogram(n int) [][]byte {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(-40 * time.Second)
 	lines := make([][]byte, n)
@@ -106,8 +106,8 @@ func TestOneFastSensorIsStoredOnce(t *testing.T) {
 	})
 }
 
-// postAll sends the gzip bodies from two clients at once, each taking the next
-// when it is done with one. All must be stored.
+// postAll sends the gzipped bodies from two clients, each taking the next body when done. All
+// must be stored.
 func postAll(t testing.TB, b *brimProcess, bodies [][]byte) {
 	t.Helper()
 	var next atomic.Int64
@@ -166,7 +166,7 @@ func TestSparseReadingsKeepTheirFieldsAndKinds(t *testing.T) {
 	})
 }
 
-// inProtobuf returns a reading of numbers in the plain form.
+// inProtobuf returns a numeric reading in the plain form.
 func inProtobuf(r *plainReading) *telemetrypb.Reading {
 	out := &telemetrypb.Reading{SensorId: r.sensor, TsMs: &r.ts}
 	for name, v := range r.fields {
@@ -199,13 +199,12 @@ func TestLineProtocolKeepsIntegers(t *testing.T) {
 		for _, line := range lines {
 			sent = append(sent, parseLine(t, line))
 		}
-		// The same sensor and time twice is two readings.
+		// Two readings of the same sensor and time stay two.
 		sameReadings(t, sent, checkBuckets(t, db.Collection("readings"), byDefault()))
 	}
 }
 
-// parseLine reads a line of the sample, which escapes nothing and has integers
-// only.
+// parseLine parses a sample line, which has no escapes and only integers.
 func parseLine(t testing.TB, line string) plainReading {
 	t.Helper()
 	parts := strings.Split(line, " ")

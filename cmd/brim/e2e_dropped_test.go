@@ -11,8 +11,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestAnOrdinaryCollectionInPlaceOfATimeSeries: it gets no readings, it is
-// reported wherever the operator may look, and readings wait until it is gone.
+// TestAnOrdinaryCollectionInPlaceOfATimeSeries: it gets no readings, every status report names
+// it, and readings wait until it is gone.
 func TestAnOrdinaryCollectionInPlaceOfATimeSeries(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
@@ -26,12 +26,12 @@ func TestAnOrdinaryCollectionInPlaceOfATimeSeries(t *testing.T) {
 	require.Equal(t, http.StatusOK, code, answer)
 
 	coll := db.Collection("readings")
-	b.eventually("ordinary collection of the name", func() bool { // the daemon may be quicker
+	b.eventually("ordinary collection of the name", func() bool { // the daemon may win the race
 		assert.NoError(t, coll.Drop(t.Context()))
 		return db.CreateCollection(t.Context(), "readings") == nil
 	})
 	const noticed = `exists with type collection`
-	if mongodtest.Shared(t).Version() >= "7" { // it takes no UUID with the insert, and so would store it
+	if mongodtest.Shared(t).Version() >= "7" { // accepts no UUID with the insert, and so would store it
 		b.awaitReadiness(http.StatusOK, noticed)
 	}
 	post()

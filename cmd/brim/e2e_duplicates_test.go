@@ -10,7 +10,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestLastWinsBeforeAndAfterSealing, however much of it is stored, on every path of a query.
+// TestLastWinsBeforeAndAfterSealing, for any part stored, on every query path.
 func TestLastWinsBeforeAndAfterSealing(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestGranularityChangesWhileAnotherDaemonReads: the windows of a daemon become longer and
-// shorter again with each restart, and another daemon returns all readings at any time.
+// TestGranularityChangesWhileAnotherDaemonReads: restarts make a daemon's windows longer and
+// shorter, and another daemon returns all readings at any time.
 func TestGranularityChangesWhileAnotherDaemonReads(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)

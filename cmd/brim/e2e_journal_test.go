@@ -20,12 +20,12 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// An away is a MongoDB that is not there until it is started.
+// An away is a MongoDB that is absent until started.
 type away struct {
 	t    testing.TB
 	port int
 	uri  string
-	args []string // of a daemon that is to store there
+	args []string // flags of a daemon storing there
 }
 
 func newAway(t testing.TB) *away {
@@ -42,7 +42,7 @@ func (a *away) start() *mongod.Server {
 	return mongodtest.Start(a.t, mongod.Config{Port: a.port})
 }
 
-// brim starts a daemon before it.
+// brim starts a daemon before MongoDB.
 func (a *away) brim(args ...string) *brimProcess {
 	a.t.Helper()
 	return startBrim(a.t, append(a.args, args...)...).awaitReady()
@@ -57,7 +57,7 @@ func (a *away) stored(b *brimProcess) (counts map[string]int) {
 	return counts
 }
 
-// take posts a reading that is to be journaled.
+// take posts a reading to be journaled.
 func (b *brimProcess) take(sensor string) {
 	b.t.Helper()
 	code, answer := b.post("/v1/readings", fmt.Sprintf(`{"sensorId":%q,"fields":{"t":1}}`, sensor))
@@ -108,10 +108,10 @@ func TestJournaledReadingsSurviveAKill(t *testing.T) {
 		a.start()
 		assert.Equal(t, want, a.stored(b))
 		replayed := b.awaitLog("journal replayed")
-		assert.InDelta(t, 40, replayed["readings"], 20) // and those that came before it began
+		assert.InDelta(t, 40, replayed["readings"], 20) // and the earlier ones
 		require.Equal(t, exitDone, b.stop())
 	}
-	// What is stored is not stored again.
+	// Stored readings are not stored again.
 	assert.Equal(t, want, a.stored(a.brim()))
 }
 
@@ -127,8 +127,8 @@ func TestStopKeepsWhatCannotBeStored(t *testing.T) {
 	assert.Equal(t, map[string]int{"left": 1}, a.stored(a.brim()))
 }
 
-// A journal whose folder is gone promises nothing more, and what is in memory is
-// stored if there is a MongoDB.
+// A journal without its folder promises nothing more, and readings in memory are stored if
+// there is a MongoDB.
 func TestJournalWhoseFolderIsGoneRefusesReadings(t *testing.T) {
 	t.Parallel()
 	a := newAway(t)
@@ -208,7 +208,7 @@ func TestUnstoredReadingsStopAChangeOfTarget(t *testing.T) {
 	assert.NoDirExists(t, other)
 	link := filepath.Join(t.TempDir(), "link")
 	require.NoError(t, os.Symlink(former, link))
-	a.brim("--journal-dir", link, "--stop-timeout", "1s").stop() // which is the same folder
+	a.brim("--journal-dir", link, "--stop-timeout", "1s").stop() // the same folder
 	got = runBrim(t, nil, append([]string{"journal", "replay", "--stream", "other", "--retarget"}, a.args...)...)
 	require.ErrorContains(t, got.err, "of stream readings, which was stored as bucket")
 	require.ErrorContains(t, got.err, "is not configured any more")
@@ -274,7 +274,7 @@ func TestJournalInspect(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(got.stdout), &report), got.stdout)
 		return got, report
 	}
-	got, report := inspect() // beside the daemon
+	got, report := inspect() // while the daemon runs
 	require.NoError(t, got.err)
 	require.Len(t, report.Unapplied, 1)
 	assert.Equal(t, uint64(2), report.Unapplied[0].Readings)

@@ -16,8 +16,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestMove has a stream change its storage and leaves it one collection. What `brim move` does
-// is tested in internal/store/generation.
+// TestMove changes a stream's storage and merges its collections into one.
+// internal/store/generation has the tests of what `brim move` does.
 func TestMove(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
@@ -59,7 +59,7 @@ func TestMove(t *testing.T) {
 	assert.ErrorContains(t, got.err, `STREAM: there is no stream "none"`)
 }
 
-// startMove starts a move, and returns when its progress has a text. The move must not have ended
+// startMove starts a move, and returns once its progress shows a text. The move must not end
 // before end interrupts it.
 func startMove(t testing.TB, mongo []string, progress string) (end func()) {
 	t.Helper()

@@ -17,7 +17,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/brimtest"
 )
 
-// A manager is a service manager's socket, and what was said there.
+// A manager is a service manager's socket, with the messages received.
 type manager struct {
 	t    testing.TB
 	conn *net.UnixConn
@@ -26,7 +26,7 @@ type manager struct {
 
 func listenAsManager(t testing.TB) *manager {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "brim-notify") // that of the test may be too long for a socket
+	dir, err := os.MkdirTemp("", "brim-notify") // the test's own may be too long for a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	m := &manager{t: t, path: filepath.Join(dir, "notify")}
@@ -36,7 +36,7 @@ func listenAsManager(t testing.TB) *manager {
 	return m
 }
 
-// next returns what is said next: values by their names.
+// next returns the next message: values by name.
 func (m *manager) next() map[string]string {
 	m.t.Helper()
 	require.NoError(m.t, m.conn.SetReadDeadline(time.Now().Add(patience)))
@@ -52,7 +52,7 @@ func (m *manager) next() map[string]string {
 	return said
 }
 
-// await returns the first of what is said that has this name, and all before it.
+// await returns the first message with this name, and all before it.
 func (m *manager) await(name string) (said map[string]string, before []map[string]string) {
 	m.t.Helper()
 	for {
@@ -64,8 +64,7 @@ func (m *manager) await(name string) (said map[string]string, before []map[strin
 	}
 }
 
-// startNotifying starts a daemon that has a manager, and a configuration file at
-// path.
+// startNotifying starts a daemon with a manager and a configuration file at path.
 func startNotifying(t testing.TB, m *manager, config string, env ...string) (b *brimtest.Process, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "brim.yaml")
@@ -115,8 +114,8 @@ func TestServiceManagerIsNotified(t *testing.T) {
 	assert.Zero(t, b.Wait())
 }
 
-// TestReadyMeansThatReadingsAreAccepted: with a journal wherever MongoDB is,
-// without one not before it answers.
+// TestReadyMeansThatReadingsAreAccepted: with a journal regardless of MongoDB, without one only
+// once it answers.
 func TestReadyMeansThatReadingsAreAccepted(t *testing.T) {
 	t.Parallel()
 	const nowhere = "mongo-uri: mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=100\n"
@@ -150,8 +149,7 @@ func TestReadyMeansThatReadingsAreAccepted(t *testing.T) {
 	})
 }
 
-// TestARefusedReloadIsInTheStatus: the manager knows of success and failure of
-// its signal only.
+// TestARefusedReloadIsInTheStatus: the manager only learns whether its own signal succeeded.
 func TestARefusedReloadIsInTheStatus(t *testing.T) {
 	t.Parallel()
 	m := listenAsManager(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestLivePageOfARealDaemon: what the doctor sees is on the page and in the
-// metrics, and the page tells how to send a reading there.
+// TestLivePageOfARealDaemon: page and metrics show the doctor's findings, and the page explains
+// how to send a reading.
 func TestLivePageOfARealDaemon(t *testing.T) {
 	t.Parallel()
 	b := startBrim(t, append(onShared(t, mongodtest.Database(t)), "--server-status-interval", "1s")...).awaitStorage()
@@ -43,8 +43,7 @@ func TestLivePageOfARealDaemon(t *testing.T) {
 	})
 }
 
-// TestLivePageWhileMongoDBHangs: it keeps its connections, and takes and
-// answers nothing.
+// TestLivePageWhileMongoDBHangs: connections stay open, but nothing is accepted or answered.
 func TestLivePageWhileMongoDBHangs(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{})
@@ -72,7 +71,7 @@ func TestLivePageWhileMongoDBHangs(t *testing.T) {
 	b.eventually("state without fault again", func() bool { return strings.Contains(state(), "Readings are accepted and stored") })
 }
 
-// TestLivePageIsUpdatedWhileTheDaemonStops, while it stores what is left.
+// TestLivePageIsUpdatedWhileTheDaemonStops and stores what is left.
 func TestLivePageIsUpdatedWhileTheDaemonStops(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{})

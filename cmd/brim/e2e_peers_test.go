@@ -28,7 +28,7 @@ type fleet struct {
 	began time.Time
 }
 
-// newFleet returns a fleet whose daemons let readings wait. With TLS they also have an
+// newFleet returns a fleet whose daemons keep readings waiting. With TLS they also have an
 // access file.
 func newFleet(t *testing.T, secure bool) *fleet {
 	t.Helper()
@@ -80,7 +80,7 @@ func (f *fleet) carryOut(method, address, path, body string) (code int, incomple
 	return resp.StatusCode, resp.Header.Get("Brim-Incomplete"), string(text)
 }
 
-// take sends a reading of sensor s to a daemon; a larger value means a newer reading.
+// take sends a reading of sensor s to a daemon; larger values are newer readings.
 func (f *fleet) take(b *brimProcess, value int) {
 	f.t.Helper()
 	code, _, answer := f.carryOut(http.MethodPost, b.HTTP, "/v1/readings", fmt.Sprintf(`{"sensorId":"s","ts":%d,"fields":{"v":%d}}`, f.began.Add(-time.Minute).UnixMilli()+int64(value), value))
@@ -88,7 +88,7 @@ func (f *fleet) take(b *brimProcess, value int) {
 	require.Contains(f.t, answer, `"journaled"`)
 }
 
-// peers returns how many others a daemon knows in a state.
+// peers returns how many peers a daemon knows in a state.
 func (f *fleet) peers(b *brimProcess, state string) (n int) {
 	f.t.Helper()
 	_, _, metrics := f.carryOut(http.MethodGet, b.Admin, "/metrics", "")
@@ -99,15 +99,14 @@ func (f *fleet) peers(b *brimProcess, state string) (n int) {
 	return n
 }
 
-// knows waits until a daemon knows another one that it can reach.
+// knows waits until a daemon knows a reachable peer.
 func (f *fleet) knows(b *brimProcess) {
 	f.t.Helper()
 	b.eventually("the other daemon is known", func() bool { return f.peers(b, "reachable") == 1 })
 }
 
-// shows waits for an answer that names no daemon and contains the text, which must never be
-// there twice. On a busy machine another daemon may not answer in time, or not be
-// considered alive.
+// shows waits for an answer that contains the text and names no missing daemon; the text must
+// never occur twice. On a busy machine a peer may answer late, or not be considered alive.
 func (f *fleet) shows(b *brimProcess, path, text string) {
 	f.t.Helper()
 	b.eventually("an answer to "+path+" with "+text, func() bool {
@@ -147,13 +146,13 @@ func TestWhatOneDaemonAcknowledgedIsReadAtAnother(t *testing.T) {
 			code, incomplete, answer := f.carryOut(http.MethodGet, a.HTTP, "/v1/sensors/s/readings", "")
 			assert.Equal(t, http.StatusOK, code)
 			assert.Contains(t, answer, `"v":7`)
-			if f.peers(a, "unreachable") == 1 { // else it is not known yet that the daemon has ended
+			if f.peers(a, "unreachable") == 1 { // otherwise the end of the daemon is not known yet
 				assert.Equal(t, b.HTTP, incomplete)
 				assert.Contains(t, answer, fmt.Sprintf(`"incomplete":[%q]`, b.HTTP))
 			}
 			again := f.start(dir)
 			f.knows(a)
-			f.shows(a, "/v1/sensors/s/readings", `"v":9`) // from its journal, or stored
+			f.shows(a, "/v1/sensors/s/readings", `"v":9`) // from the daemon's journal, or stored
 			assert.Zero(t, again.stop())
 			f.shows(a, "/v1/sensors/s/readings", `"v":9`)
 		})
@@ -184,7 +183,7 @@ func TestQueryNamesDaemonsThatWereNotAsked(t *testing.T) {
 	b.wait()
 	got := runBrim(t, nil, "query", "--url", "http://"+a.HTTP, "s")
 	require.NoError(t, got.err, got.stderr)
-	if f.peers(a, "unreachable") == 1 { // else it is not known yet that the daemon has ended
+	if f.peers(a, "unreachable") == 1 { // otherwise the end of the daemon is not known yet
 		assert.Contains(t, got.stderr, "may be missing: "+b.HTTP+" could not be asked")
 	}
 	got = runBrim(t, nil, "query", "--url", "http://"+a.HTTP, "s", "--unstored", "off")
@@ -192,8 +191,8 @@ func TestQueryNamesDaemonsThatWereNotAsked(t *testing.T) {
 	assert.NotContains(t, got.stderr, "could not be asked")
 }
 
-// A deleted sensor does not come back: neither from readings that another daemon had not
-// stored yet, nor from the journal of a daemon that is killed.
+// A deleted sensor does not return: neither from another daemon's unstored readings, nor from
+// the journal of a killed daemon.
 func TestADeletedSensorStaysDeleted(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, false)

@@ -25,8 +25,8 @@ type badReading struct {
 	line string
 }
 
-// badReadings returns one line or more for each code that a reading can be
-// refused with by a stream that keeps readings for 30 days.
+// badReadings returns at least one line per refusal code, for a stream that keeps readings for
+// 30 days.
 func badReadings(now time.Time) []badReading {
 	with := func(sensor, fields, tags string) string {
 		return `{"sensorId":"` + sensor + `","fields":{` + fields + `},"tags":{` + tags + `}}`
@@ -80,7 +80,7 @@ func TestBadReadingsAreNamedAndOthersStored(t *testing.T) {
 		Index int
 		Code  telemetry.Code
 	}
-	const total = 1000 // of which as many are bad as an answer lists
+	const total = 1000 // with as many bad ones as an answer lists
 	now := time.Now().Truncate(time.Millisecond)
 	kinds := badReadings(now)
 	var body bytes.Buffer
@@ -99,8 +99,8 @@ func TestBadReadingsAreNamedAndOthersStored(t *testing.T) {
 		body.WriteString(line + "\n")
 	}
 	for _, code := range telemetry.Codes() {
-		// Only MongoDB gives store_refused, a token's prefix sensor_forbidden, a stream's list
-		// of fields field_not_allowed, and remote write not_supported.
+		// MongoDB alone causes store_refused, a token's prefix sensor_forbidden, a stream's
+		// field list field_not_allowed, and remote write not_supported.
 		elsewhere := slices.Contains([]telemetry.Code{telemetry.StoreRefused, telemetry.SensorForbidden, telemetry.FieldNotAllowed, telemetry.NotSupported}, code)
 		assert.True(t, elsewhere || slices.ContainsFunc(want, func(r refused) bool { return r.Code == code }), "no reading is refused with %s", code)
 	}
@@ -138,8 +138,8 @@ func badRequests(t *testing.T) []badRequest {
 	const good = `{"sensorId":"s","fields":{"t":1}}` + "\n"
 	whole := gzipped(t, []byte(strings.Repeat(good, 9000)))
 	padded := good[:len(good)-1] + strings.Repeat(" ", 1<<16) + "\n"
-	// 70 MiB of it are less than 10,000 readings, and the daemon must hold their
-	// texts until it sees that they are too much.
+	// 70 MiB hold fewer than 10,000 readings, and the daemon must keep their texts until it
+	// sees that they are too many.
 	large := `{"sensorId":"s","fields":{"t":1`
 	for i := range 8 {
 		large += fmt.Sprintf(`,"f%d":%q`, i, strings.Repeat("x", 1000))
@@ -158,8 +158,8 @@ func badRequests(t *testing.T) []badRequest {
 	}
 }
 
-// post sends the request and returns what is wrong with its answer. Among many
-// it may be told to come back later.
+// post sends the request and returns what is wrong with the answer. Under load it may be told
+// to retry.
 func (r *badRequest) post(b *brimProcess, amongMany bool) error {
 	code, text, err := b.send("/v1/readings", r.body, "Content-Encoding", r.encoding, "Content-Type", r.kind)
 	if err != nil {
@@ -203,7 +203,7 @@ func TestBadRequestsTakeLittleMemory(t *testing.T) {
 		t.Logf("peak memory of brim: %d MiB", peak>>20)
 		assert.Less(t, peak, int64(256<<20))
 	}
-	// It goes on as before.
+	// The daemon continues as before.
 	code, text, err := b.send("/v1/readings", []byte(`{"sensorId":"s","fields":{"t":1}}`))
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusOK, code, text)

@@ -18,8 +18,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// TestRollupsOutliveReadings, through a daemon: the summary and PromQL answer as before when the
-// readings have expired, until the sensor is deleted.
+// TestRollupsOutliveReadings, through a daemon: summary and PromQL answers stay the same after
+// the readings expire, until the sensor is deleted.
 func TestRollupsOutliveReadings(t *testing.T) {
 	t.Parallel()
 	for _, more := range [][]string{{}, {"--bucket-format", "columns", "--duplicates", "last-wins"}, {"--duplicates", "drop-identical"}} {

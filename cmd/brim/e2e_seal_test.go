@@ -79,7 +79,7 @@ func TestColumnsAreStoredReadAndSealed(t *testing.T) {
 	assert.ErrorAs(t, got.err, &usage)
 }
 
-// TestSealThatWasNotCompletedFails, whatever the form of the result.
+// TestSealThatWasNotCompletedFails, in every output form.
 func TestSealThatWasNotCompletedFails(t *testing.T) {
 	t.Parallel()
 	for _, output := range []string{"text", "json"} {

@@ -14,8 +14,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestSensorsAreListedOnceTheirReadingsAreAcknowledged has a daemon that stores
-// nothing by itself for an hour.
+// TestSensorsAreListedOnceTheirReadingsAreAcknowledged has a daemon that stores nothing for an
+// hour unless asked.
 func TestSensorsAreListedOnceTheirReadingsAreAcknowledged(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "brim.yaml")
@@ -38,7 +38,7 @@ func TestSensorsAreListedOnceTheirReadingsAreAcknowledged(t *testing.T) {
 	for _, stream := range streams {
 		send(stream, `[{"sensorId":"b","ts":"2026-01-01T00:00:01Z","fields":{"t":1}},{"sensorId":"c","ts":"2026-01-01T00:00:01Z","fields":{"t":1}}]`)
 		assert.Equal(t, first, list(stream).stdout, stream)
-		if stream != "heap" { // memory is written to at once
+		if stream != "heap" { // memory is written immediately
 			none := list(stream, "--unstored", "off")
 			assert.Equal(t, "sensorId,newest\n", none.stdout, stream)
 			assert.Equal(t, fmt.Sprintf("stream %q has no sensors\n", stream), none.stderr, stream)

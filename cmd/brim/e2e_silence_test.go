@@ -14,7 +14,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// awaitSensors waits until the metrics count so many known and silent sensors.
+// awaitSensors waits for these numbers of known and silent sensors in the metrics.
 func (b *brimProcess) awaitSensors(known, silent int) {
 	b.t.Helper()
 	want := []string{

@@ -18,8 +18,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestStopStoresWhatIsPending stops a daemon whose first update hangs in
-// MongoDB while a second reading waits behind it.
+// TestStopStoresWhatIsPending stops a daemon while its first update hangs in MongoDB and a
+// second reading waits behind it.
 func TestStopStoresWhatIsPending(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{})
@@ -95,8 +95,8 @@ func TestSecondSignalEndsAtOnceAndLeavesNoMongod(t *testing.T) {
 
 func TestStopWhileMongoDBHangs(t *testing.T) {
 	t.Parallel()
-	// Without the flag it has 15 s, and waits for mongod until the end. A host may stall for
-	// as long, but not every time.
+	// Without the flag it has 15 s, and waits for mongod to the end. A host may stall that
+	// long, but not every time.
 	const least = 15 * time.Second
 	took := least
 	for i := 0; i < 3 && took >= least; i++ {

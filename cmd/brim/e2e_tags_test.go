@@ -26,8 +26,8 @@ func fetch(t *testing.T, url, accept string) string {
 	return answer
 }
 
-// TestTagsAreReadBackAsTheyWereSent reads readings of one sensor whose tags
-// differ, in every way that there is, before and after they are stored.
+// TestTagsAreReadBackAsTheyWereSent reads a sensor's readings with differing tags in every
+// possible way, before and after they are stored.
 func TestTagsAreReadBackAsTheyWereSent(t *testing.T) {
 	t.Parallel()
 	for _, storage := range []string{"bucket", "timeseries", "memory"} {

@@ -21,21 +21,21 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
-// embedded are the flags of a daemon with a small mongod of its own.
+// embedded returns the flags of a daemon with a small mongod of its own.
 func embedded(t testing.TB) []string {
 	t.Helper()
 	mongodtest.URI(t) // skips, or installs, where there is none
 	return []string{"--data-dir", t.TempDir(), "--mongod-cache-size", "256MiB", "--ack", "stored"}
 }
 
-// onShared are the flags of a daemon that stores in db.
+// onShared returns the flags of a daemon that stores in db.
 func onShared(t testing.TB, db *mongo.Database) []string {
 	t.Helper()
 	return []string{"--mongo-uri", mongodtest.URI(t), "--database", db.Name(), "--data-dir", t.TempDir(), "--ack", "stored"}
 }
 
-// inDatabase looks at what a daemon has stored in its default database, and
-// leaves no connection behind.
+// inDatabase examines what a daemon stored in its default database, without leaving a
+// connection open.
 func inDatabase(t testing.TB, uri string, look func(*mongo.Database)) {
 	t.Helper()
 	client, err := mongo.Connect(options.Client().ApplyURI(uri))
@@ -44,7 +44,7 @@ func inDatabase(t testing.TB, uri string, look func(*mongo.Database)) {
 	require.NoError(t, client.Disconnect(context.Background()))
 }
 
-// sensors counts what is stored, by sensor, from the bucket documents.
+// sensors counts stored readings by sensor, from the bucket documents.
 func sensors(t testing.TB, coll *mongo.Collection) map[string]int {
 	t.Helper()
 	ctx := context.Background()
@@ -75,7 +75,7 @@ func TestFirstMinutesOfANewcomer(t *testing.T) {
 	require.NoError(t, got.err)
 	assert.Equal(t, "ts                        h   t\n2026-11-20T10:00:00.123Z  65  23.5\n", got.stdout)
 
-	// MongoDB itself says the same.
+	// MongoDB itself agrees.
 	s := b.status()
 	require.NotNil(t, s.Mongod)
 	assert.True(t, s.Mongod.Running)

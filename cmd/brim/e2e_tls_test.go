@@ -37,7 +37,7 @@ func TestCommandsSendATokenOverTLS(t *testing.T) {
 	got = runBrim(t, nil, append(short, "--target", rpc, "--http", web)...)
 	require.ErrorContains(t, got.err, "give a token by BRIM_TOKEN or --token-file")
 	got = runBrim(t, []string{"BRIM_TOKEN=brim_other"}, append(short, "--target", web)...)
-	require.ErrorContains(t, got.err, "the token that was sent is that of BRIM_TOKEN")
+	require.ErrorContains(t, got.err, "the token sent comes from BRIM_TOKEN")
 	got = runBrim(t, nil, "query", "--url", web, "--ca", ca, "nothing")
 	require.ErrorContains(t, got.err, "give a token by BRIM_TOKEN or --token-file")
 	got = runBrim(t, []string{"BRIM_CA=" + ca, "BRIM_TOKEN_FILE=" + tokenFile}, "query", "--url", web, "nothing")
@@ -47,7 +47,7 @@ func TestCommandsSendATokenOverTLS(t *testing.T) {
 	got = runBrim(t, []string{"BRIM_TOKEN=" + token}, "query", "--url", "http://"+b.HTTP, "nothing")
 	require.ErrorContains(t, got.err, "speaks TLS")
 
-	// Of memory there is nothing to see, but the daemon has told so.
+	// Memory leaves nothing to see, but the daemon has reported it.
 	got = runBrim(t, []string{"BRIM_TOKEN=" + token, "BRIM_CA=" + ca}, "doctor", "--admin", admin)
 	require.ErrorContains(t, got.err, "stores nothing in MongoDB")
 	got = runBrim(t, []string{"BRIM_CA=" + ca}, "doctor", "--admin", admin)

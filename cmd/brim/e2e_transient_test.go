@@ -23,7 +23,7 @@ import (
 func TestQueriesWhileMongoDBFails(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{})
-	// The driver repeats a read until its time is up.
+	// The driver retries a read until the timeout.
 	b := startBrim(t, "--mongo-uri", server.URI(), "--data-dir", t.TempDir(), "--ack", "stored", "--query-timeout", "1s").awaitStorage()
 	code, answer := b.post("/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
 	require.Equal(t, http.StatusOK, code, answer)
@@ -58,8 +58,7 @@ func TestQueriesWhileMongoDBFails(t *testing.T) {
 	})
 }
 
-// TestQueriesDuringAFailover: more of them than are answered at once, while there
-// is no primary.
+// TestQueriesDuringAFailover: more queries than are answered at once, without a primary.
 func TestQueriesDuringAFailover(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{})
@@ -120,9 +119,8 @@ func TestQueriesDuringAFailover(t *testing.T) {
 	b.eventually("answers after it", many("answered"))
 	close(over)
 	clients.Wait()
-	// Queries that wait for a primary must not keep others from being answered. Otherwise two
-	// would be answered in each timeout, and all others refused. On a host that stalls, this
-	// may happen once or twice.
+	// Queries waiting for a primary must not block others. Otherwise two would be answered per
+	// timeout, and all others refused. On a stalling host, this may happen once or twice.
 	assert.Less(t, answers["queries_too_many"], answers["mongodb_away"], "%v", answers)
 	delete(answers, "queries_too_many")
 	assert.Len(t, answers, 2, "%v", answers)

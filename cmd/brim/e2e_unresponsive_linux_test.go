@@ -14,9 +14,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/brimtest"
 )
 
-// TestStoppedMongoDBIsReported: a stopped process keeps its sockets
-// open, so that only a deadline shows it. Readings are journaled meanwhile, so
-// that the daemon is ready all the same.
+// TestStoppedMongoDBIsReported: a stopped process keeps its sockets open, so only a deadline
+// reveals it. Readings are journaled meanwhile, so the daemon stays ready.
 func TestStoppedMongoDBIsReported(t *testing.T) {
 	t.Parallel()
 	b := startBrim(t, append(embedded(t), "--mongod-auth", "off")...).awaitStorage()
@@ -36,8 +35,8 @@ func TestStoppedMongoDBIsReported(t *testing.T) {
 		ready = body
 		return strings.Contains(body, "MongoDB is away: it does not answer")
 	})
-	// The driver itself notices after half a minute. A host that stalls may take much more
-	// than the 3 s, which are these 2 s and the interval of the pings.
+	// The driver itself takes half a minute. The 3 s are these 2 s and the ping interval; a
+	// stalling host may take much longer.
 	assert.Less(t, time.Since(stopped), 28*time.Second, ready)
 	assert.Contains(t, ready, "no reply to any ping within 2s")
 	_, metrics := b.admin(http.MethodGet, "/metrics")

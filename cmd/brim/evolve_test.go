@@ -15,9 +15,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestStreamSettingsChangeByRestarts takes one through the changes that a start
-// makes, and those that it refuses; after each, all readings are read back, from
-// the stream and from its view.
+// TestStreamSettingsChangeByRestarts takes a stream through changes that a start applies or
+// refuses; after each, all readings are read back from the stream and its view.
 func TestStreamSettingsChangeByRestarts(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)

@@ -175,7 +175,7 @@ func plural[T int | int64](n T, what string) string {
 
 // A pace measures how fast a number grows.
 type pace struct {
-	what  string // the number; another one begins anew
+	what  string // the number; another one restarts
 	since time.Time
 	from  int64
 }
@@ -262,7 +262,7 @@ func (s *exportSource) Readings(ctx context.Context, q transfer.PageQuery) (page
 	return page, err
 }
 
-// pageAfter returns where the page after one begins that itself begins after a cursor.
+// pageAfter returns the start of the page after lines, which began after a cursor.
 func pageAfter(lines []byte, after string) (string, error) {
 	type place struct {
 		SensorID string
@@ -325,7 +325,7 @@ func (s *exportSource) try(ctx context.Context, path, accept string, read func(*
 	return nil
 }
 
-// retryable reports whether a request may succeed if it is repeated.
+// retryable reports whether a request may succeed if repeated.
 func retryable(err error) bool {
 	var answer *answerError
 	var misused config.UsageError

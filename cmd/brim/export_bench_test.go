@@ -15,7 +15,7 @@ import (
 //	go test -run '^$' -bench Export -benchtime 3x ./cmd/brim
 func BenchmarkExport(b *testing.B) {
 	const sensors, each = 10_000, 100
-	p := newPanels(b, 3*time.Second, "documents", 0) // of a bucket or two
+	p := newPanels(b, 3*time.Second, "documents", 0) // a bucket or two
 	p.post(b, sensors, daySide(), each)
 	code, answer := p.admin(http.MethodPost, "/flush?timeout=10m")
 	require.Equal(b, http.StatusOK, code, answer)

@@ -19,7 +19,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
-// flagText is a flag whose value is checked by a setter.
+// flagText is a flag with a setter that checks its value.
 type flagText struct {
 	text, kind string
 	set        func(string) error // nil: any text
@@ -38,8 +38,8 @@ func (f *flagText) Set(s string) error {
 	return nil
 }
 
-// An adder adds a flag: its name, default, kind of value, usage, and setter, which it calls with the
-// default.
+// An adder adds a flag: name, default, kind of value, usage, and a setter, which it calls with
+// the default.
 type adder func(name, initial, kind, usage string, set func(string) error)
 
 func flagAdder(flags *pflag.FlagSet) adder {
@@ -51,10 +51,9 @@ func flagAdder(flags *pflag.FlagSet) adder {
 	}
 }
 
-// settingFlags adds --config and flags for some of the daemon's settings, given as pairs of a name
-// and a usage text; if the text is empty, the setting's own is used. The result loads the daemon's
-// configuration; call it after the flags are parsed. Values are checked together with those of the
-// other sources.
+// settingFlags adds --config and flags for some of the daemon's settings, as pairs of name and
+// usage; an empty usage means the setting's own. The result loads the daemon's configuration,
+// checking values together with other sources; call it after the flags are parsed.
 func settingFlags(flags *pflag.FlagSet, shown ...[2]string) func(*process) (*daemon.Config, error) {
 	flags.SortFlags = false
 	path := new(string)
@@ -81,7 +80,7 @@ func settingFlags(flags *pflag.FlagSet, shown ...[2]string) func(*process) (*dae
 	}
 }
 
-// explainFlag rewrites errors about flags to the form "--name: what is wrong".
+// explainFlag rewrites flag errors to the form "--name: what is wrong".
 func explainFlag(cmd *cobra.Command, err error) error {
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok { // the value may be a secret, so only the setter's own words are shown
 		err = fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
@@ -125,7 +124,7 @@ func outputFlag(cmd *cobra.Command, allowed ...string) *string {
 	return &output
 }
 
-// print prints a command's result as --output says: as JSON, or else its text.
+// print prints a command's result in the form of --output: as JSON, or as text.
 func (p *process) print(output string, result any, text string) error {
 	var err error
 	if output == "json" {
@@ -142,8 +141,8 @@ func (p *process) print(output string, result any, text string) error {
 	return nil
 }
 
-// tableText returns rows under a head as a table, in which no text controls a terminal; without
-// rows, nothing. A nil head is left out.
+// tableText returns a table of rows under a head, nil for none, safe for terminals. Without
+// rows it is empty.
 func tableText(head []string, rows [][]string) string {
 	var b strings.Builder
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -206,7 +205,7 @@ func checkWritable(paths ...string) error {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if path == "" || err == nil && !info.Mode().IsRegular() {
-			continue // a pipe or device would be closed for its reader
+			continue // opening a pipe or device and closing it would end its reader
 		}
 		f, opened := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
 		if opened != nil {
@@ -214,13 +213,13 @@ func checkWritable(paths ...string) error {
 		}
 		_ = f.Close() // nothing was written
 		if err != nil {
-			_ = os.Remove(path) // it did not exist before
+			_ = os.Remove(path) // did not exist before
 		}
 	}
 	return nil
 }
 
-// writeFile replaces a file by what write writes; it does nothing if path is empty.
+// writeFile replaces a file with what write writes; an empty path does nothing.
 func writeFile(path string, write func(io.Writer) error) error {
 	if path == "" {
 		return nil

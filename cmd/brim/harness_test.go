@@ -28,14 +28,13 @@ const raceEnabled = brimtest.Race
 // binary is the program under test.
 var binary brimtest.Binary
 
-// brimBinary returns the path of the program, with the race detector in it if
-// the tests have it.
+// brimBinary returns the path of the program, built with the race detector if the tests are.
 func brimBinary(t testing.TB) string {
 	t.Helper()
 	return binary.Path(t)
 }
 
-// brimProcess is a daemon that runs as a process of its own.
+// brimProcess is a daemon running as a separate process.
 type brimProcess struct {
 	HTTP, GRPC, Admin string // addresses, host:port
 
@@ -43,9 +42,9 @@ type brimProcess struct {
 	t testing.TB
 }
 
-// startBrim runs `brim serve` with the given flags on free ports, and returns
-// when it listens; awaitReady waits for more. At the test's end it is stopped,
-// and the test fails if it cannot be or if the race detector found something.
+// startBrim runs `brim serve` with the given flags on free ports, and returns once it listens;
+// awaitReady waits for more. The test's end stops it, and fails if that is impossible or the
+// race detector found something.
 func startBrim(t testing.TB, args ...string) *brimProcess {
 	t.Helper()
 	return serve(t, exec.Command(brimBinary(t)), args...)
@@ -57,15 +56,14 @@ func serve(t testing.TB, cmd *exec.Cmd, args ...string) *brimProcess {
 	cmd.Args = append(cmd.Args, "serve", "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--log-format", "json")
 	cmd.Args = append(cmd.Args, args...)
 	cmd.Env = foreignEnv()
-	// A daemon that ends in good order stops its mongod.
+	// A daemon that ends cleanly stops its mongod.
 	b := &brimProcess{t: t, Process: brimtest.Start(t, cmd, syscall.SIGTERM)}
 	listening := b.AwaitLog("listening")
 	b.HTTP, b.GRPC, b.Admin = listening["http"].(string), listening["grpc"].(string), listening["admin"].(string)
 	return b
 }
 
-// foreignEnv is the environment without settings of a daemon, except where a
-// mongod is.
+// foreignEnv is the environment without daemon settings, except for the location of a mongod.
 func foreignEnv() []string { return brimtest.Env("BRIM_MONGOD_BIN") }
 
 // awaitLog returns the first line of the log with this message.
@@ -80,21 +78,21 @@ func (b *brimProcess) eventually(what string, condition func() bool) {
 	b.Await(what, condition)
 }
 
-// awaitReady waits until the daemon takes readings.
+// awaitReady waits until the daemon accepts readings.
 func (b *brimProcess) awaitReady() *brimProcess {
 	b.t.Helper()
 	b.awaitReadiness(http.StatusOK, "")
 	return b
 }
 
-// awaitStorage waits until the daemon takes readings and can store them.
+// awaitStorage waits until the daemon accepts readings and can store them.
 func (b *brimProcess) awaitStorage() *brimProcess {
 	b.t.Helper()
 	b.awaitLog("ready")
 	return b.awaitReady()
 }
 
-// awaitCatalog waits until queries by tag and PromQL are answered, of stream readings.
+// awaitCatalog waits until queries by tag and PromQL work for stream readings.
 func (b *brimProcess) awaitCatalog() *brimProcess {
 	b.t.Helper()
 	b.eventually("the catalog of sensors is complete", func() bool {
@@ -104,8 +102,7 @@ func (b *brimProcess) awaitCatalog() *brimProcess {
 	return b
 }
 
-// awaitReadiness waits until /readyz answers with the code and a body that
-// holds the text.
+// awaitReadiness waits until /readyz returns the code and a body with the text.
 func (b *brimProcess) awaitReadiness(code int, text string) {
 	b.t.Helper()
 	b.eventually(fmt.Sprintf("readiness %d %s", code, text), func() bool {
@@ -114,8 +111,8 @@ func (b *brimProcess) awaitReadiness(code int, text string) {
 	})
 }
 
-// send posts a body with headers, given as names and values in turn, on a
-// connection of its own. Any goroutine may call it.
+// send posts a body on its own connection, with headers as alternating names and values. Any
+// goroutine may call it.
 func (b *brimProcess) send(path string, body []byte, headers ...string) (code int, answer string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -145,7 +142,7 @@ func (b *brimProcess) admin(method, path string) (code int, answer string) {
 	return code, answer
 }
 
-// status returns what /status shows.
+// status returns /status.
 func (b *brimProcess) status() daemon.Status {
 	b.t.Helper()
 	_, body := b.admin(http.MethodGet, "/status")
@@ -154,7 +151,7 @@ func (b *brimProcess) status() daemon.Status {
 	return s
 }
 
-// mongoURI is that of the embedded MongoDB for other clients, with the password.
+// mongoURI returns the embedded MongoDB's URI for other clients, with the password.
 func (b *brimProcess) mongoURI() string {
 	b.t.Helper()
 	uri, err := os.ReadFile(b.status().Mongod.URIFile)
@@ -168,11 +165,11 @@ func (b *brimProcess) signal(s os.Signal) { b.t.Helper(); b.Signal(s) }
 // wait returns the exit code; -1 after a kill.
 func (b *brimProcess) wait() int { b.t.Helper(); return b.Wait() }
 
-// stop ends the daemon in good order and returns its exit code.
+// stop ends the daemon cleanly and returns its exit code.
 func (b *brimProcess) stop() int { b.t.Helper(); return b.Stop() }
 
-// processRuns reports whether a process with this id exists and has not ended;
-// in a container without an init, one that has stays as a zombie.
+// processRuns reports whether a process with this ID is running; in a container without an
+// init, an ended one remains as a zombie.
 func processRuns(pid int) bool {
 	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
 		_, state, _ := strings.Cut(string(stat), ") ")
@@ -188,7 +185,7 @@ func writeConfig(t *testing.T, content string) string {
 	return path
 }
 
-// writeURI writes a file that holds a MongoDB URI.
+// writeURI writes a file with a MongoDB URI.
 func writeURI(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "uri")

@@ -88,7 +88,7 @@ func newImport(p *process) *cobra.Command {
 	return cmd
 }
 
-// stateDir is where programs keep what should outlive them.
+// stateDir is where programs keep state that outlives them.
 func stateDir(p *process) (string, error) {
 	dir := config.LookupEnv(p.env, "XDG_STATE_HOME")
 	if dir == "" {
@@ -178,8 +178,7 @@ func importText(done transfer.Imported) string {
 	return b.String() + "\n"
 }
 
-// sender is a client that sends readings to the daemon, and repeats a request for up to
-// two minutes.
+// sender returns a client that sends readings to the daemon, retrying for up to two minutes.
 func (r *remote) sender() (*client.Client, error) {
 	c := client.Config{Addresses: []string{r.base}, TLS: r.tls}
 	if r.token != "" {

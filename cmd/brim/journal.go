@@ -17,12 +17,12 @@ import (
 	"github.com/brim-telemetry/brim/internal/journal"
 )
 
-// newJournal returns `brim journal`, for what is accepted and not yet stored.
+// newJournal returns `brim journal`, for readings accepted but not yet stored.
 func newJournal(p *process) *cobra.Command {
 	return newGroup("journal", "Inspect the journal of a daemon, or store what it holds", newJournalInspect(p), newJournalReplay(p))
 }
 
-// errDamaged ends `brim journal inspect` where readings are at stake.
+// errDamaged ends `brim journal inspect` if readings are at stake.
 var errDamaged = errors.New("the journal is damaged; a daemon refuses it, unless --journal-corruption quarantine gives up what cannot be read")
 
 // newJournalInspect returns `brim journal inspect`.
@@ -101,8 +101,8 @@ func journalText(r *journal.Report) string {
 	return b.String()
 }
 
-// newJournalReplay returns `brim journal replay`, a daemon without its
-// listeners: what the journal holds goes to MongoDB, and that is all.
+// newJournalReplay returns `brim journal replay`, a daemon without listeners that only writes
+// the journal's readings to MongoDB.
 func newJournalReplay(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay",
@@ -129,7 +129,7 @@ func newJournalReplay(p *process) *cobra.Command {
 	return cmd
 }
 
-// replayedText says what was done.
+// replayedText describes the outcome.
 func replayedText(r *daemon.Replayed) string {
 	took := time.Duration(r.Seconds * float64(time.Second)).Round(time.Millisecond)
 	lines := []string{fmt.Sprintf("%s stored in %v, %d left in the journal", plural(int64(r.Stored), "reading"), took, r.Left)}

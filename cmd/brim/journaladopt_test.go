@@ -15,8 +15,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/journal"
 )
 
-// TestJournalOfADeadDaemonIsReplayed kills a daemon for good, with readings that only its
-// journal has, and stores them by the command.
+// TestJournalOfADeadDaemonIsReplayed kills a daemon for good, with readings that exist only in
+// its journal, and stores them with the command.
 func TestJournalOfADeadDaemonIsReplayed(t *testing.T) {
 	t.Parallel()
 	a := newAway(t)
@@ -45,7 +45,7 @@ func TestJournalOfADeadDaemonIsReplayed(t *testing.T) {
 		assert.Equal(t, map[string]int{"kept": 2, "keyed": 1}, sensors(t, db.Collection("readings")))
 	})
 
-	got = runBrim(t, nil, replay...) // twice
+	got = runBrim(t, nil, replay...) // again
 	require.NoError(t, got.err)
 	assert.Contains(t, got.stdout, "0 readings stored in")
 	assert.Contains(t, got.stdout, "Nothing in "+done.Journal+" is needed any more, but for 1 idempotency keys")
@@ -65,7 +65,7 @@ func TestAFolderWithoutAJournalIsNotReplayed(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, files, "looking leaves nothing behind")
 
-	// With the folder above a journal that is there, the error says where it is.
+	// With the folder above a journal, the error says where the journal is.
 	a := newAway(t)
 	b := a.brim()
 	b.signal(syscall.SIGKILL)
@@ -99,7 +99,7 @@ func TestReplayText(t *testing.T) {
 	}
 }
 
-// TestInspectNamesSegments of a folder that is written in a longer way than its files.
+// TestInspectNamesSegments of a folder given by a longer path than its files'.
 func TestInspectNamesSegments(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{"journal", "./journal/", ".", "/var/lib/brim/a/../b/../c/../d/../e/../f/../g/../h/../journal"} {

@@ -40,7 +40,7 @@ import (
 type loadOptions struct {
 	config  load.Config
 	target  string
-	http    string // URL of the daemon's HTTP listener, if the target is another
+	http    string // URL of the daemon's HTTP listener, if the target is another one
 	admin   string // HOST:PORT
 	stream  string
 	ack     telemetry.Ack
@@ -104,7 +104,7 @@ func newLoad(p *process) *cobra.Command {
 	return cmd
 }
 
-// addLoad adds the flags that say what is sent, where to, and what is reported.
+// addLoad adds the flags for what is sent, where to, and what is reported.
 func (o *loadOptions) addLoad(flags *pflag.FlagSet) {
 	c, add := &o.config, flagAdder(flags)
 	flags.StringVar(&o.target, "target", o.target, "`URL` of the daemon: http://… or grpc://…, with TLS https://… or grpcs://…; HOST:PORT is http ("+daemon.EnvURL+")")
@@ -125,7 +125,7 @@ func (o *loadOptions) addLoad(flags *pflag.FlagSet) {
 	add("sensors", "1000", "N", "number of sensors", config.Count(&c.Sensors, 1, 1_000_000))
 	add("interval", "5s", "DURATION", "between readings of a sensor, in event time", config.Duration(&c.Interval, time.Millisecond, 30*config.Day, false))
 	add("speedup", "1", "X", "event time runs this many times faster than the clock", config.Number(&c.Speedup, 0.001, 1e9))
-	add("rate", "", "N|A..B", "readings a second, instead of --sensors; a range is a ramp. There are as many sensors as report each --interval at the highest rate, a whole number, to which the interval is adapted", parsed(&c.Rate, load.ParseRate))
+	add("rate", "", "N|A..B", "readings per second, instead of --sensors; a range is a ramp. It sets the number of sensors, a whole number, and adapts --interval to it", parsed(&c.Rate, load.ParseRate))
 	add("steps", "0", "N", "number of steps in the ramp; 0: continuous", config.Count(&c.Steps, 2, 1000))
 	add("batch", "1", "N", "readings per request", config.Count(&c.Batch, 1, 100_000))
 	add("duration", "30s", "DURATION", "in which readings are due", config.Duration(&c.Duration, 10*time.Millisecond, 100*config.Day, false))
@@ -162,7 +162,7 @@ func (o *loadOptions) addReadings(add adder) {
 	})
 }
 
-// parsed returns a setter that parses with a function.
+// parsed returns a setter that stores what parse returns.
 func parsed[T any](place *T, parse func(string) (T, error)) func(string) error {
 	return func(s string) (err error) {
 		*place, err = parse(s)
@@ -170,7 +170,7 @@ func parsed[T any](place *T, parse func(string) (T, error)) func(string) error {
 	}
 }
 
-// checkFlags rejects combinations of flags that make no sense.
+// checkFlags rejects flags that do not fit together.
 func (o *loadOptions) checkFlags(given func(string) bool) error {
 	switch {
 	case given("rate") && given("sensors"):
@@ -201,7 +201,7 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 	if o.caller, err = o.access(p); err != nil {
 		return err
 	}
-	if u, err := url.Parse(o.target); err == nil { // send.New says what is wrong with one that is no URL
+	if u, err := url.Parse(o.target); err == nil { // send.New explains what is wrong with a non-URL
 		if err := o.caller.checkCleartext(u); err != nil {
 			return config.Usage(fmt.Errorf("--target: %w", err))
 		}
@@ -230,8 +230,8 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 	return err
 }
 
-// generate checks everything that can be checked before the first reading, and then generates the
-// load. The result is nil if there was none. cleanup is nil if the sensors are to be kept.
+// generate checks what it can before the first reading, and then generates the load. The result
+// is nil if there was none. cleanup is nil if the sensors are to be kept.
 func (o *loadOptions) generate(ctx context.Context, p *process, pool *send.Pool) (result *load.Result, cleanup *loadCleanup, err error) {
 	stream, remote, err := o.discover(ctx, p)
 	if err != nil {
@@ -277,7 +277,7 @@ func (o *loadOptions) generate(ctx context.Context, p *process, pool *send.Pool)
 	live.end()
 	stop()
 	if result != nil && before != nil {
-		// Also after an interrupted run; a second signal ends the wait.
+		// Done even after an interrupt; a second signal ends the wait.
 		rows, missed := o.caller.storeByFill(context.WithoutCancel(ctx), o.admin, stream.Name, before)
 		if missed != nil {
 			_, _ = fmt.Fprintf(p.stderr, "store_by_fill may miss writes: %v\n", missed)
@@ -287,20 +287,20 @@ func (o *loadOptions) generate(ctx context.Context, p *process, pool *send.Pool)
 	return result, cleanup, err
 }
 
-// warnSetup warns if a whole number of sensors makes another interval, and if event
-// time will overtake the clock.
+// warnSetup warns if a whole number of sensors changes the interval, and if event time will
+// overtake the clock.
 func warnSetup(w io.Writer, s load.Setup, now time.Time) {
 	const differs, ahead = 0.01, time.Minute
 	if asked := s.AskedIntervalSeconds; asked > 0 && math.Abs(s.IntervalSeconds/asked-1) > differs {
-		_, _ = fmt.Fprintf(w, "--rate %s takes %d sensors, each of which reports every %.3f s of event time, and not every %.3f s\n", s.Rate, s.Sensors, s.IntervalSeconds, asked)
+		_, _ = fmt.Fprintf(w, "--rate %s takes %d sensors, each reporting every %.3f s of event time instead of every %.3f s\n", s.Rate, s.Sensors, s.IntervalSeconds, asked)
 	}
 	end := now.Add(time.Duration(s.DurationSeconds * float64(time.Second)))
 	if by := s.EventEnd.Sub(end); by > ahead {
-		_, _ = fmt.Fprintf(w, "event time ends %s ahead of the clock; the daemon refuses what is beyond its --max-future\n", by.Round(time.Second))
+		_, _ = fmt.Fprintf(w, "event time ends %s ahead of the clock; the daemon refuses readings beyond its --max-future\n", by.Round(time.Second))
 	}
 }
 
-// serveMetrics serves the generator's metrics, with those of its process, if asked for.
+// serveMetrics serves the metrics of generator and process, if asked for.
 func (o *loadOptions) serveMetrics(ctx context.Context, w io.Writer, reg *prometheus.Registry) (stop func(), err error) {
 	if o.metricsAddr == "" {
 		return func() {}, nil
@@ -322,11 +322,11 @@ func (o *loadOptions) serveMetrics(ctx context.Context, w io.Writer, reg *promet
 	return func() { _ = server.Close(); <-served }, nil
 }
 
-// print prints the result and writes the files that were asked for.
+// print prints the result and writes the requested files.
 func (o *loadOptions) print(p *process, r *load.Result) (err error) {
 	if *o.output == "json" {
 		err = report.JSON(p.stdout, r)
-		if why := report.Saturation(r); why != "" { // stdout mostly goes to a file
+		if why := report.Saturation(r); why != "" { // stdout usually goes to a file
 			_, _ = fmt.Fprintf(p.stderr, "saturated: %s\n", why)
 		}
 	} else {
@@ -354,13 +354,13 @@ func (o *loadOptions) checkResult(r *load.Result) error {
 // warnLost warns that lost readings do not change the exit status without --fail-if.
 func (o *loadOptions) warnLost(w io.Writer, r *load.Result) {
 	if lost := r.Failed + r.Dropped; lost > 0 && len(o.failIf) == 0 {
-		_, _ = fmt.Fprintf(w, "%s of %s readings that were due failed or were dropped, and the exit status is 0 all the same: --fail-if 'failed>0' --fail-if 'dropped>0' would make it 1\n",
+		_, _ = fmt.Fprintf(w, "%s of %s readings that were due failed or were dropped, but the exit status is 0: --fail-if 'failed>0' --fail-if 'dropped>0' would make it 1\n",
 			humanize.Comma(lost), humanize.Comma(r.Sent+r.Dropped))
 	}
 }
 
-// storeByFill makes the daemon store what it accepted, and returns the durations of its writes to
-// a stream since before, in ten rows. The error says what may be missing.
+// storeByFill flushes the daemon, and returns its write times for a stream since before, in ten
+// rows. The error describes what may be missing.
 func (c *caller) storeByFill(ctx context.Context, admin, stream string, before scrape.Sample) ([]load.FillRow, error) {
 	missed := c.flushed(ctx, admin)
 	after, err := c.metrics(ctx, admin)
@@ -380,7 +380,7 @@ func (c *caller) storeByFill(ctx context.Context, admin, stream string, before s
 	return rows, missed
 }
 
-// discover asks the daemon about the stream to write to, at its HTTP listener.
+// discover asks the daemon's HTTP listener about the stream to write to.
 func (o *loadOptions) discover(ctx context.Context, p *process) (s load.Stream, r *remote, err error) {
 	var about *daemon.Status
 	if o.admin != "" {
@@ -402,7 +402,7 @@ func (o *loadOptions) discover(ctx context.Context, p *process) (s load.Stream, 
 		return s, nil, err
 	}
 	if s.GranularitySeconds < 1 {
-		return s, nil, fmt.Errorf("the daemon at %s does not tell the granularity of stream %q", config.MaskUser(base), s.Name)
+		return s, nil, fmt.Errorf("the daemon at %s does not report the granularity of stream %q", config.MaskUser(base), s.Name)
 	}
 	if o.admin != "" && s.Storage == "memory" {
 		_, _ = fmt.Fprintln(p.stderr, "the stream is stored in memory, not in MongoDB: store_by_fill shows the times of memory")
@@ -410,7 +410,7 @@ func (o *loadOptions) discover(ctx context.Context, p *process) (s load.Stream, 
 	return s, r, nil
 }
 
-// remote returns the daemon's HTTP listener, which was given by flag.
+// remote returns the daemon's HTTP listener, given by flag.
 func (o *loadOptions) remote(base, flag string) *remote {
 	return &remote{
 		o.caller, o.caller.client(time.Minute), strings.TrimSuffix(base, "/"), flag,
@@ -418,7 +418,7 @@ func (o *loadOptions) remote(base, flag string) *remote {
 	}
 }
 
-// stream returns information about a stream; an empty name means the default stream.
+// stream returns a stream's properties; an empty name means the default stream.
 func (r *remote) stream(ctx context.Context, name string) (load.Stream, error) {
 	body, err := r.read(ctx, http.MethodGet, "/v1/streams")
 	if err != nil {
@@ -441,9 +441,8 @@ func (r *remote) stream(ctx context.Context, name string) (load.Stream, error) {
 	return load.Stream{}, fmt.Errorf("the daemon at %s has no stream %q; it has: %s", config.MaskUser(r.base), name, strings.Join(names, ", "))
 }
 
-// httpListener returns the URL of the daemon's HTTP listener, and the flag that determined it. For
-// a gRPC target, it is taken from the admin listener's status, or is the default of a local
-// daemon.
+// httpListener returns the URL of the daemon's HTTP listener, and the flag it came from. For a
+// gRPC target, it comes from the admin listener's status, or is a local daemon's default.
 func (o *loadOptions) httpListener(about *daemon.Status) (base, flag string, err error) {
 	target, err := url.Parse(o.target)
 	if err != nil {
@@ -455,7 +454,7 @@ func (o *loadOptions) httpListener(about *daemon.Status) (base, flag string, err
 	case !strings.HasPrefix(target.Scheme, "grpc"):
 		return o.target, "--target", nil
 	case about != nil:
-		// Its listeners speak TLS all or none.
+		// A daemon's listeners all speak TLS, or none does.
 		u, err := url.Parse(adminURL(o.admin))
 		host, port, split := net.SplitHostPort(about.Addresses.HTTP)
 		if err != nil || split != nil {
@@ -468,12 +467,12 @@ func (o *loadOptions) httpListener(about *daemon.Status) (base, flag string, err
 	case loopback(target.Hostname()) && target.Port() == localGRPC:
 		return localDaemon, "--http", nil
 	}
-	return "", "", config.Usage(fmt.Errorf("--target: %s does not tell about its streams; name the HTTP listener of the same daemon with --http, or its admin listener with --admin", config.MaskUser(o.target)))
+	return "", "", config.Usage(fmt.Errorf("--target: %s does not list its streams; name the HTTP listener of the same daemon with --http, or its admin listener with --admin", config.MaskUser(o.target)))
 }
 
 // checkSameDaemon rejects an admin listener that certainly belongs to another daemon than the
-// target: both are on this machine, on ports that do not belong together. For host names, other
-// machines and forwarded ports, this cannot be checked.
+// target: both are local, on unrelated ports. It cannot check host names, other machines and
+// forwarded ports.
 func (o *loadOptions) checkSameDaemon(at *daemon.Addresses) error {
 	adminHost, adminPort, err := net.SplitHostPort(hostPort(o.admin))
 	if err != nil || adminHost != "" && !loopback(adminHost) || portOf(at.Admin) != adminPort {
@@ -528,7 +527,7 @@ func loadText(p *load.Progress) string {
 	if p.TotalDropped > 0 {
 		add("  %s dropped", humanize.Comma(p.TotalDropped))
 	}
-	const cells = 10 // of the window, as far as event time has come in it
+	const cells = 10 // of the window, filled as far as event time has passed
 	full := min(max(int(math.Round(p.Fill*cells)), 0), cells)
 	add("  p50 %s p99 %s  %s%s %3.0f %%  in flight %d", timeOrDash(p.P50), timeOrDash(p.P99),
 		strings.Repeat("█", full), strings.Repeat("░", cells-full), 100*p.Fill, p.InFlight)
@@ -543,13 +542,13 @@ func timeOrDash(seconds float64) string {
 	return chart.Format(chart.Seconds, seconds)
 }
 
-// A loadCleanup deletes the sensors of one load run, whose ids share a unique prefix.
+// A loadCleanup deletes the sensors of one load run, which share a unique ID prefix.
 type loadCleanup struct {
 	remote         *remote
 	stream, prefix string
 }
 
-// check returns an error if the sensors could not be deleted. It is called before the run.
+// check returns an error if the sensors could not be deleted. Call it before the run.
 func (c *loadCleanup) check(ctx context.Context) error {
 	d := &deletion{DryRun: true}
 	query := url.Values{"stream": {c.stream}, "prefix": {c.prefix}, "dry-run": {"true"}, "limit": {"1"}}
@@ -559,7 +558,7 @@ func (c *loadCleanup) check(ctx context.Context) error {
 	return nil
 }
 
-// run deletes them, also after a run that was interrupted: ctx may have ended.
+// run deletes the sensors, even if ctx has ended because the run was interrupted.
 func (c *loadCleanup) run(ctx context.Context, w io.Writer) error {
 	again := ""
 	if ctx.Err() != nil {

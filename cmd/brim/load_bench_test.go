@@ -14,11 +14,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/load"
 )
 
-// BenchmarkLoad looks for the highest rate that `brim load` sustains against a
-// daemon that stores nothing, both on this machine: what it costs itself is the
-// floor of every figure that it reports. A rate is sustained when 99 % of it is
-// achieved, nothing is dropped or failed, and no request waits for a quarter of
-// a second. Rates rise by a quarter until two in a row are not sustained.
+// BenchmarkLoad finds the highest rate that `brim load` sustains against a daemon that stores
+// nothing, both on this machine: its own cost is the floor of every figure it reports. A rate
+// is sustained if 99 % of it is achieved, nothing is dropped or failed, and no request waits
+// for a quarter of a second. Rates rise by a quarter until two in a row are not sustained.
 //
 //	go test -run '^$' -bench Load -benchtime 1x ./cmd/brim
 func BenchmarkLoad(b *testing.B) {
@@ -54,7 +53,7 @@ func BenchmarkLoad(b *testing.B) {
 				best, misses = r, 0
 			}
 			require.NotZero(b, best.Acked, "not even the lowest rate was sustained")
-			b.ReportMetric(0, "ns/op") // of no meaning here
+			b.ReportMetric(0, "ns/op") // meaningless here
 			b.ReportMetric(best.AchievedRate, "readings/s")
 			b.ReportMetric(best.Response.P50*1e3, "p50-ms")
 			b.ReportMetric(best.Response.P99*1e3, "p99-ms")
@@ -62,8 +61,7 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// sustained loads for five seconds, and returns what came of it if the rate was
-// sustained.
+// sustained applies a load for five seconds, and returns the result if the rate was sustained.
 func sustained(b *testing.B, rate float64, args []string) *load.Result {
 	b.Helper()
 	out, err := exec.CommandContext(b.Context(), brimBinary(b), append([]string{

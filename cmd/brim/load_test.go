@@ -26,14 +26,14 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// fakeTarget is a daemon that takes every reading, or answers otherwise.
+// fakeTarget is a daemon that accepts every reading, or answers otherwise.
 type fakeTarget struct {
 	code     atomic.Int64 // of answers to readings; 0: 200
 	requests atomic.Int64
 	paths    atomic.Value // the last
 
-	deletes atomic.Value // the query of the last request to delete sensors
-	keeps   bool         // it refuses to
+	deletes atomic.Value // query of the last request to delete sensors
+	keeps   bool         // it refuses to delete
 }
 
 func (f *fakeTarget) serve(t *testing.T) string {
@@ -201,7 +201,7 @@ func TestLoadWarnsAboutADifferentInterval(t *testing.T) {
 	}
 	got := run("10.4")
 	require.NoError(t, got.err)
-	assert.Contains(t, got.stderr, "--rate 10.4 takes 10 sensors, each of which reports every 0.962 s of event time, and not every 1.000 s")
+	assert.Contains(t, got.stderr, "--rate 10.4 takes 10 sensors, each reporting every 0.962 s of event time instead of every 1.000 s")
 	assert.Regexp(t, `own metrics are at http://127\.0\.0\.1:[1-9]\d*/metrics`, got.stderr)
 	got = run("100.4")
 	require.NoError(t, got.err)
@@ -273,7 +273,7 @@ func carryOutGet(t *testing.T, url string) (code int, answer string, err error) 
 	return brimtest.CarryOut(req)
 }
 
-// TestAnInterruptedLoadReports sends the signal that ^C is.
+// TestAnInterruptedLoadReports sends ^C's signal.
 func TestAnInterruptedLoadReports(t *testing.T) {
 	t.Parallel()
 	var f fakeTarget
@@ -291,7 +291,7 @@ func TestAnInterruptedLoadReports(t *testing.T) {
 	assert.Regexp(t, `^prefix=load-\w+-&stream=readings$`, f.deletes.Load(), "not the dry run before it")
 }
 
-// TestLoadCleansUp leaves the sensors that were there before.
+// TestLoadCleansUp but keeps the sensors from before.
 func TestLoadCleansUp(t *testing.T) {
 	t.Parallel()
 	b := startBrim(t, "--storage", "memory", "--data-dir", t.TempDir()).awaitReady()
@@ -313,7 +313,7 @@ func TestLoadCleansUp(t *testing.T) {
 	assert.Zero(t, f.requests.Load(), "nothing is sent that could not be deleted")
 }
 
-// TestCleanupSaysWhatIsLeft when the daemon goes away in between.
+// TestCleanupSaysWhatIsLeft if the daemon disappears in between.
 func TestCleanupSaysWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	f := fakeTarget{keeps: true}
@@ -362,7 +362,7 @@ func TestLoadOfADaemonInMemory(t *testing.T) {
 	}
 }
 
-// TestLoadFillsBuckets sees tenths of both sides, and that MongoDB has it all.
+// TestLoadFillsBuckets sees tenths on both sides, and all readings in MongoDB.
 func TestLoadFillsBuckets(t *testing.T) {
 	t.Parallel()
 	b := startBrim(t, append(onShared(t, mongodtest.Database(t)), "--granularity", "1h", "--flush-interval", "50ms")...).awaitStorage()

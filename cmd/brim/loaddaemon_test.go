@@ -22,7 +22,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// TestStoreByFillCoversOneStream: the daemon writes two.
+// TestStoreByFillCoversOneStream of the two that the daemon writes.
 func TestStoreByFillCoversOneStream(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
@@ -69,8 +69,8 @@ func TestSilentAdminListener(t *testing.T) {
 	assert.EqualError(t, err, "ask http://"+address+"/status (--admin): no answer came in time")
 }
 
-// aDaemonsSides are the listeners of a daemon, of which the HTTP side knows only
-// what a run asks it, and the gRPC side answers bytes of its own.
+// aDaemonsSides are a daemon's listeners: HTTP only answers what a run asks, and gRPC returns
+// arbitrary bytes.
 func aDaemonsSides(t *testing.T) (httpSide, admin, grpcSide string) {
 	t.Helper()
 	var f fakeTarget
@@ -88,7 +88,7 @@ func aDaemonsSides(t *testing.T) (httpSide, admin, grpcSide string) {
 	return httpSide, admin, daemon
 }
 
-// serveGRPC serves gRPC, and nothing with it.
+// serveGRPC serves gRPC without any service.
 func serveGRPC(t *testing.T) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -167,7 +167,7 @@ func TestLoadWarnsAboutLostReadings(t *testing.T) {
 	o := &loadOptions{}
 	var out strings.Builder
 	o.warnLost(&out, &load.Result{Sent: 150, Acked: 100, Failed: 50, Dropped: 50})
-	assert.Equal(t, "100 of 200 readings that were due failed or were dropped, and the exit status is 0 all the same: --fail-if 'failed>0' --fail-if 'dropped>0' would make it 1\n", out.String())
+	assert.Equal(t, "100 of 200 readings that were due failed or were dropped, but the exit status is 0: --fail-if 'failed>0' --fail-if 'dropped>0' would make it 1\n", out.String())
 	out.Reset()
 	o.warnLost(&out, &load.Result{Sent: 150, Acked: 150})
 	o.failIf = make([]report.Condition, 1)

@@ -40,8 +40,8 @@ type process struct {
 	stdout, stderr io.Writer
 }
 
-// run is the whole program: it carries out one command and returns what went
-// wrong, for main to print. Results go to stdout, everything else to stderr.
+// run is the whole program: it carries out one command and returns the error for main to print.
+// Results go to stdout, everything else to stderr.
 //
 //nolint:revive // the six are what a process is given
 func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stderr io.Writer) error {
@@ -67,7 +67,7 @@ func (p *process) carryOut(ctx context.Context, args []string, all []*bench.Expe
 	return err
 }
 
-// commands returns the program's command and all below it.
+// commands returns the root command with its subcommands.
 func (p *process) commands(all []*bench.Experiment) *cobra.Command {
 	root := newGroup("brim", "Ingest telemetry over HTTP and gRPC and store it in MongoDB",
 		newServe(p), newLoad(p), newQuery(p), newDelete(p), newExport(p), newImport(p), newBench(p, all), newAdvise(p), newDoctor(p), newSeal(p), newCompact(p), newMove(p), newJournal(p), newDeadLetter(p), newToken(p), newConfig(p), newVersion(p), newMan(p))
@@ -75,7 +75,7 @@ func (p *process) commands(all []*bench.Experiment) *cobra.Command {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = readVersion().Line()
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.Flags().Bool("version", false, "print the version, like brim version") // or cobra would add -v too
+	root.Flags().Bool("version", false, "print the version, like brim version") // otherwise cobra adds -v as well
 	root.SetFlagErrorFunc(explainFlag)
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout)
@@ -124,13 +124,12 @@ func removedCommands() (out []*cobra.Command) {
 	return out
 }
 
-// A verdict is the exit code of a command that did what it was asked, and whose code
-// says what it found.
+// A verdict is the exit code of a successful command that reports a finding by its code.
 type verdict int
 
 func (v verdict) Error() string { return fmt.Sprintf("exit code %d", int(v)) }
 
-// Exit codes of every command, and the further ones of `brim doctor`.
+// Exit codes of every command, and those specific to `brim doctor`.
 const (
 	exitDone       = 0
 	exitFailed     = 1

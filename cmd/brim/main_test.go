@@ -20,23 +20,23 @@ func TestMain(m *testing.M) {
 		usePanels(panels)
 		return
 	}
-	// What is ignored here (nohup, or a shell's &) would be ignored by the daemons as well.
+	// Daemons would inherit signals ignored here (nohup, or a shell's &).
 	unheard := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
 		if signal.Ignored(s) {
 			signal.Notify(unheard, s)
 		}
 	}
-	// Most of a test's time is waiting for daemons and mongods that start and stop.
+	// Tests mostly wait for daemons and mongods to start and stop.
 	if flag.Parse(); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))) // the value is a valid number
+		_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))) // a valid number
 	}
 	code := mongodtest.Run(m)
 	binary.Remove()
 	os.Exit(code)
 }
 
-// outcome is what a command did.
+// outcome is the result of a command.
 type outcome struct {
 	stdout, stderr string
 	err            error
@@ -51,7 +51,7 @@ func runBrim(t testing.TB, env []string, args ...string) outcome {
 	return outcome{stdout: stdout.String(), stderr: stderr.String(), err: err, code: exitCode(err)}
 }
 
-// loadSettings loads a configuration that must be correct.
+// loadSettings loads a configuration that must be valid.
 func loadSettings(t *testing.T, s daemon.Sources) *daemon.Config {
 	t.Helper()
 	c, err := s.Load()

@@ -20,7 +20,7 @@ import (
 // moveOptions are the flags of `brim move`.
 type moveOptions struct {
 	stream     string
-	share      float64 // part of the time to work
+	share      float64 // fraction of the time to work
 	abandon    []string
 	output     *string
 	deployment func(context.Context, *process) (*deployment, error)
@@ -46,10 +46,10 @@ func newMove(p *process) *cobra.Command {
 	flags := cmd.Flags()
 	add := flagAdder(flags)
 	add("share", "20%", "SHARE", "part of the time to work, from 1%; the rest are pauses for the daemons. 100%: no pauses", o.setShare)
-	flags.StringArrayVar(&o.abandon, "abandon", nil, "`DAEMON` that is not running and whose journal is to be given up, by the name that this command prints; repeat the flag for several")
+	flags.StringArrayVar(&o.abandon, "abandon", nil, "name of a stopped `DAEMON`, as printed by this command, to give up its journal; may be repeated")
 	o.output = outputFlag(cmd, "text", "json")
 	o.deployment = deploymentFlags(flags)
-	_ = flags.MarkHidden("stream") // it is an argument here; the flag exists
+	_ = flags.MarkHidden("stream") // an argument here, though the flag exists
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if o.stream = args[0]; flags.Changed("stream") {
 			return config.Usage(errors.New("--stream is not a flag of brim move: it takes the stream as an argument"))

@@ -10,10 +10,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// BenchmarkMoveIngest measures how long 2,000 requests a second with one reading each wait for the
-// journal, alternately without and with a `brim move` on the same machine, with its default share
-// of the time. It moves three million readings of 1,000 sensors, in bucket documents of 5 minutes,
-// into a time series, or into documents with another compressor.
+// BenchmarkMoveIngest measures how long 2,000 requests per second with one reading each wait
+// for the journal, alternately without and with a `brim move` on the same machine, at its
+// default share of time. It moves three million readings of 1,000 sensors from 5-minute bucket
+// documents into a time series, or into documents with another compressor.
 //
 //	go test -run '^$' -bench MoveIngest -benchtime 3x ./cmd/brim
 func BenchmarkMoveIngest(b *testing.B) {

@@ -61,7 +61,7 @@ func BenchmarkMQTT(b *testing.B) {
 	daemon.eventually("all readings", func() bool { return taken() >= rate*seconds })
 	lag := time.Since(began) - published
 	require.Zero(b, failed.Load(), "messages failed")
-	b.ReportMetric(0, "ns/op") // of no meaning here
+	b.ReportMetric(0, "ns/op") // meaningless here
 	b.ReportMetric(rate*seconds/published.Seconds(), "messages/s")
 	b.ReportMetric(behind, "behind")
 	b.ReportMetric(lag.Seconds()*1000, "lag-ms")

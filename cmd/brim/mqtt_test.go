@@ -16,8 +16,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/brimtest/mosquitto"
 )
 
-// TestMQTT is the quick start of docs/mqtt.md, with a message that is refused, and a broker
-// that goes away: the daemon stays ready, and says so.
+// TestMQTT is the quick start of docs/mqtt.md, with a refused message and a broker that
+// disappears: the daemon stays ready, and reports it.
 func TestMQTT(t *testing.T) {
 	t.Parallel()
 	broker := mosquitto.Start(t)
@@ -44,8 +44,8 @@ func TestMQTT(t *testing.T) {
 	b.awaitReadiness(http.StatusOK, "not subscribed at "+broker.Address)
 }
 
-// TestMQTTQuota publishes far more than an identity may send: the messages over its quota
-// wait at the broker, and all arrive.
+// TestMQTTQuota publishes far more than an identity's quota: excess messages wait at the
+// broker, and all arrive.
 func TestMQTTQuota(t *testing.T) {
 	t.Parallel()
 	broker := mosquitto.Start(t)

@@ -34,8 +34,7 @@ func description(t *testing.T) *openapi3.T {
 	return doc
 }
 
-// TestEveryPathIsDescribed compares the description with the paths that the code
-// registers.
+// TestEveryPathIsDescribed compares the description with the paths registered in the code.
 func TestEveryPathIsDescribed(t *testing.T) {
 	t.Parallel()
 	want := []string{"GET " + openapi.Path, "GET /", "GET " + daemon.SealPath, "POST " + daemon.SealPath}
@@ -53,7 +52,7 @@ func TestEveryPathIsDescribed(t *testing.T) {
 		if m[2] == "readings" || m[2] == "lines" || strings.HasPrefix(m[2], "srv.writes(") {
 			method = http.MethodPost
 		}
-		if m[1] == "/query" { // takes both
+		if m[1] == "/query" { // accepts both
 			want = append(want, http.MethodPost+" "+m[1])
 		}
 		want = append(want, method+" "+m[1])
@@ -69,15 +68,15 @@ func TestEveryPathIsDescribed(t *testing.T) {
 	assert.Equal(t, want, have)
 }
 
-// A describedAPI is a daemon whose answers are held to the description.
+// A describedAPI is a daemon whose answers are checked against the description.
 type describedAPI struct {
 	t    *testing.T
 	doc  *openapi3.T
 	base string
 }
 
-// ask makes a request, "METHOD PATH", with headers given as "Name: value", and
-// checks that the answer has the status and is as described.
+// ask makes a request, "METHOD PATH", with headers as "Name: value", and checks that the answer
+// has the status and matches the description.
 func (d *describedAPI) ask(want int, request, body string, headers ...string) {
 	d.t.Helper()
 	method, path, _ := strings.Cut(request, " ")
@@ -97,7 +96,7 @@ func (d *describedAPI) ask(want int, request, body string, headers ...string) {
 	template, item := d.pathOf(req.URL.EscapedPath())
 	require.NotNil(d.t, item, "%s is not described", path)
 	operation := item.GetOperation(method)
-	if operation == nil { // the answer of a method that is not allowed is that of those that are
+	if operation == nil { // a method that is not allowed has the answer of an allowed one
 		for _, operation = range item.Operations() {
 		}
 	}
@@ -116,7 +115,7 @@ func (d *describedAPI) ask(want int, request, body string, headers ...string) {
 	}
 }
 
-// checkParameters holds what a request asked for, and got, to the description.
+// checkParameters checks request and answer against the description.
 func (d *describedAPI) checkParameters(operation *openapi3.Operation, req *http.Request) {
 	d.t.Helper()
 	for _, p := range operation.Parameters {
@@ -129,11 +128,11 @@ func (d *describedAPI) checkParameters(operation *openapi3.Operation, req *http.
 
 const ndjson = "application/x-ndjson"
 
-// notJSON are the answers whose content the library cannot check.
+// notJSON are the answers with content that the library cannot check.
 var notJSON = []string{ndjson, "text/csv", "application/vnd.apache.parquet"}
 
-// checkLines holds each line of an answer to the schema that the description of
-// the lines names: "A Reading a line".
+// checkLines checks each line of an answer against the schema that the description names: "A
+// Reading a line".
 func (d *describedAPI) checkLines(operation *openapi3.Operation, text string) {
 	d.t.Helper()
 	said := operation.Responses.Status(http.StatusOK).Value.Content.Get(ndjson)
@@ -146,7 +145,7 @@ func (d *describedAPI) checkLines(operation *openapi3.Operation, text string) {
 	}
 }
 
-// pathOf returns the path of the description that a path of a request is one of.
+// pathOf returns the described path that matches a request's path.
 func (d *describedAPI) pathOf(path string) (template string, item *openapi3.PathItem) {
 	for template, item := range d.doc.Paths.Map() {
 		pattern := regexp.MustCompile(`\\\{[^}]*\\\}`).ReplaceAllString(regexp.QuoteMeta(template), "[^/]+")
@@ -261,7 +260,7 @@ func TestRefusalsOfAccessAreAsDescribed(t *testing.T) {
 	d := startDescribed(t, "--storage", "memory", "--access-file", file)
 	known := "Authorization: Bearer " + token
 	const own, other = `{"sensorId":"north-1","fields":{"t":1}}`, `{"sensorId":"south-1","fields":{"t":1}}`
-	for range 2 { // what is left, however little, is enough for one more
+	for range 2 { // any remaining quota suffices for one more
 		d.ask(200, "GET /v1/streams", "", "Authorization: Bearer "+eager)
 	}
 	for _, request := range []string{

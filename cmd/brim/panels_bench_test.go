@@ -37,7 +37,7 @@ func panelFields() []string {
 	return []string{"user", "system", "idle", "nice", "iowait", "irq", "softirq", "steal", "interrupts", "switches"}
 }
 
-// panelQueries are what the dashboard's panels ask. Interrupts and switches are counters.
+// panelQueries are the dashboard's queries. Interrupts and switches are counters.
 func panelQueries() []string {
 	return []string{
 		`avg by (region) (user)`,
@@ -64,16 +64,16 @@ type panels struct {
 	client *http.Client
 }
 
-// BenchmarkPanels measures how long a dashboard of twelve panels takes, all asked at once,
-// from the first request to the last answer:
+// BenchmarkPanels measures how long a dashboard of twelve panels takes when all are queried at
+// once, from the first request to the last answer:
 //
 //	60s, 10s            interval of the machines' readings: 144,000 or 864,000 in a day
 //	documents, series   bucket documents of 5 minutes, a time series
 //	stored              all readings are in MongoDB
 //	waiting             of 10,000 sensors, these among them, 100 readings each are not stored yet
 //
-// find-s is how long MongoDB alone takes to send the documents of that day once, two
-// sensors at a time; ratio is that of the two. Loading is not measured.
+// find-s is how long MongoDB alone takes to send that day's documents once, two sensors at a
+// time; ratio compares the two. Loading is not measured.
 //
 //	go test -run '^$' -bench Panels/60s -benchtime 5x ./cmd/brim
 func BenchmarkPanels(b *testing.B) {
@@ -93,11 +93,11 @@ func BenchmarkPanels(b *testing.B) {
 	}
 }
 
-// BenchmarkPanelsUsers measures how long 2,000 requests a second with one reading each wait
-// for the journal, alternately without and with 50 users who ask for one panel after the other,
-// from two seconds after they began. The readings of the panels are stored in documents. Clients
-// would be other machines: so the users are a process that runs only when nothing else does, and
-// this process, which posts, runs before all others if it may.
+// BenchmarkPanelsUsers measures how long 2,000 requests per second with one reading each wait
+// for the journal, alternately without and with 50 users who query one panel after another from
+// two seconds earlier. The panels' readings are stored in documents. Clients would be other
+// machines, so the users are a low-priority process, and this one, which posts, gets priority
+// if possible.
 //
 //	go test -run '^$' -bench PanelsUsers -benchtime 3x ./cmd/brim
 func BenchmarkPanelsUsers(b *testing.B) {
@@ -113,8 +113,8 @@ func BenchmarkPanelsUsers(b *testing.B) {
 	b.ReportMetric(answers[len(answers)/2], "answers/s")
 }
 
-// admitUsers starts 50 users. The function that it returns ends them, and returns how many answers
-// per second they got.
+// admitUsers starts 50 users. The returned function ends them, and returns the answers per
+// second they got.
 func (p *panels) admitUsers(b *testing.B) (leave func() float64) {
 	b.Helper()
 	path, err := os.Executable()
@@ -139,10 +139,10 @@ func (p *panels) admitUsers(b *testing.B) (leave func() float64) {
 	}
 }
 
-// panelUsersMode, in the environment, is the URL of the panels for which this process is 50 users.
+// panelUsersMode, in the environment, is the panels' URL for a process that plays 50 users.
 const panelUsersMode = "BRIM_TEST_PANEL_USERS"
 
-// usePanels asks for panels until its input ends, and then prints how many were answered.
+// usePanels queries panels until its input ends, and then prints the number of answers.
 func usePanels(panels string) {
 	const users = 50
 	ctx, leave := context.WithCancel(context.Background())
@@ -163,14 +163,14 @@ func usePanels(panels string) {
 	_, _ = fmt.Fprintln(os.Stdout, answers.Load()) // fails only if the benchmark has ended
 }
 
-// newPanels has so many readings of each of the dashboard's sensors.
+// newPanels stores readings of each of the dashboard's sensors.
 func newPanels(b *testing.B, every time.Duration, stream string, readings int) *panels {
 	b.Helper()
 	file := filepath.Join(b.TempDir(), "brim.yaml")
 	require.NoError(b, os.WriteFile(file, []byte("stream: documents\nstreams:\n  documents: {storage: bucket}\n  series: {storage: timeseries}\n"), 0o600))
 	p := &panels{stream: stream, every: every, db: mongodtest.Database(b), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
 	b.Cleanup(p.client.CloseIdleConnections)
-	// It writes nothing unless asked, so that readings can wait.
+	// It writes nothing unless asked, so readings can wait.
 	p.brimProcess = startBrim(b, "--config", file, "--mongo-uri", mongodtest.URI(b), "--database", p.db.Name(), "--data-dir", b.TempDir(),
 		"--flush-max", "1h", "--merge-readings", "1000000", "--flush-budget", "0%", "--queue-max-bytes", "4GiB", "--ack", "journaled").awaitStorage()
 	p.post(b, panelSensors, daySide(), readings)
@@ -179,7 +179,7 @@ func newPanels(b *testing.B, every time.Duration, stream string, readings int) *
 	return p
 }
 
-// wait posts readings of the last minutes of the day, which are then not stored.
+// wait posts readings of the day's last minutes, which then stay unstored.
 func (p *panels) wait(b *testing.B) {
 	b.Helper()
 	const sensors, each = 10_000, 100
@@ -213,28 +213,28 @@ func (p *panels) post(b *testing.B, sensors int, from time.Time, each int) {
 	}
 }
 
-// appendMachine appends a line with a reading of a machine.
+// appendMachine appends a line with a machine's reading.
 func appendMachine(dst []byte, n int, at time.Time) []byte {
 	dst = fmt.Appendf(dst, `{"sensorId":"host-%d","ts":%d,"tags":{"host":"host-%d","rack":"%d","region":"region-%d"},"fields":{`, n, at.UnixMilli(), n, n%20, n%5)
 	for i, name := range panelFields() {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		v := 50 + 50*math.Sin(float64(at.Unix())/float64(600*(i+1))+float64(n)) // of per cent
+		v := 50 + 50*math.Sin(float64(at.Unix())/float64(600*(i+1))+float64(n)) // per cent
 		if i >= 8 {
 			v = float64(at.Unix()%1e6) * float64(n+i)
 		}
 		if n >= panelSensors {
-			name = "other_" + name // the dashboard does not show it
+			name = "other_" + name // not shown by the dashboard
 		}
 		dst = fmt.Appendf(dst, `"%s":%.2f`, name, v)
 	}
 	return append(dst, "}}\n"...)
 }
 
-// measure loads the dashboard again and again.
+// measure loads the dashboard repeatedly.
 func (p *panels) measure(b *testing.B) {
-	p.load(b) // once before, so that MongoDB has the documents in its cache
+	p.load(b) // warms up MongoDB's cache
 	find := p.find(b)
 	brim, mongod := cpuTime(b, p.Cmd.Process.Pid), cpuTime(b, mongodtest.Shared(b).Pid())
 	var took []time.Duration
@@ -256,7 +256,7 @@ func (p *panels) measure(b *testing.B) {
 	}
 }
 
-// load asks for all panels at once.
+// load queries all panels at once.
 func (p *panels) load(b *testing.B) {
 	b.Helper()
 	group, ctx := errgroup.WithContext(b.Context())
@@ -266,7 +266,7 @@ func (p *panels) load(b *testing.B) {
 	require.NoError(b, group.Wait())
 }
 
-// ask asks for one panel.
+// ask queries one panel.
 func (p *panels) ask(ctx context.Context, query string) error {
 	return askPanel(ctx, p.client, "http://"+p.HTTP+"/prometheus/"+p.stream, query)
 }

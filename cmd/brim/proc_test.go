@@ -4,8 +4,8 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// peakMemory returns the most memory that a process had in RAM, in bytes; ok
-// is false where the system does not tell.
+// peakMemory returns the peak RAM of a process in bytes; ok is false if the system does not
+// report it.
 func peakMemory(pid int) (peak int64, ok bool) {
 	process, err := procfs.NewProc(pid)
 	if err != nil {
@@ -15,7 +15,7 @@ func peakMemory(pid int) (peak int64, ok bool) {
 	return int64(status.VmHWM), err == nil
 }
 
-// processorModel names the processor, as far as the system tells.
+// processorModel names the processor, as far as the system does.
 func processorModel() string {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {

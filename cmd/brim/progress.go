@@ -16,8 +16,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/machine"
 )
 
-// A progressLine shows the progress of a command: on a terminal in one line that is updated in
-// place, elsewhere as an occasional line. Output that is written to it appears above the line.
+// A progressLine shows a command's progress: updated in place on a terminal, elsewhere as an
+// occasional line. Output written to it appears above the line.
 type progressLine struct {
 	w        io.Writer
 	pause    time.Duration // minimum time between two lines without news
@@ -45,8 +45,8 @@ func newProgressLine(w io.Writer, pause time.Duration) *progressLine {
 	return l
 }
 
-// interruptible returns a progress line, and contexts that end at the first and at the second
-// signal. The line reports both signals, the first with the text stopping. end must be called.
+// interruptible returns a progress line that reports signals, the first with the text stopping, and
+// contexts that end at the first and at the second signal. end must be called.
 func (p *process) interruptible(ctx context.Context, pause time.Duration, stopping string) (line *progressLine, soft, hard context.Context, end func()) {
 	line = newProgressLine(p.stderr, pause)
 	soft, hard, release := daemon.OnSignals(ctx, func(os.Signal) { line.say("%s", stopping) }, func(os.Signal) { line.say("stopping at once") })
@@ -72,8 +72,8 @@ func (l *progressLine) tick() {
 	l.stop = func() { cancel(); done.Wait() }
 }
 
-// show sets the text. If it is about the same as before, it is written only if the last update is
-// old enough.
+// show sets the text. Text about the same thing is written only if the last update is old
+// enough.
 func (l *progressLine) show(about string, text func(now time.Time) string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,7 +84,7 @@ func (l *progressLine) show(about string, text func(now time.Time) string) {
 	}
 }
 
-// tell shows a text, which is printed again only when it changes.
+// tell shows a fixed text, printed again only when it changes.
 func (l *progressLine) tell(text string) { l.show(text, func(time.Time) string { return text }) }
 
 // write writes the line, truncated to the width of the terminal.
@@ -130,7 +130,7 @@ func (l *progressLine) erase() {
 	}
 }
 
-// end leaves the line empty. It may be called again.
+// end leaves the line empty. It may be called repeatedly.
 func (l *progressLine) end() {
 	l.clear()
 	if l.stop != nil {
@@ -150,7 +150,7 @@ func columnsOf(w io.Writer) int {
 	return 80
 }
 
-// textWidth returns the maximum width of wrapped text; 0 means no limit, for files.
+// textWidth returns the width to wrap text at; 0: no limit, for files.
 func textWidth(w io.Writer) int {
 	const readable = 140
 	if width := columnsOf(w); width != math.MaxInt {

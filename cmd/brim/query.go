@@ -32,12 +32,12 @@ type queryOptions struct {
 	sensor   string // empty: all sensors
 	stream   string
 	from, to string
-	every    string // empty: readings, else their summary by steps
+	every    string // empty: readings; otherwise their summary by steps
 	latest   bool
 	sensors  bool
 	prefix   string
 	tags     []string
-	silent   string // age of the newest reading from which a sensor is printed; empty: all
+	silent   string // minimum age of a sensor's newest reading; empty: any
 	fields   []string
 	unstored daemon.OnOff
 	limit    int // 0: no limit
@@ -117,10 +117,10 @@ func newQuery(p *process) *cobra.Command {
 	return cmd
 }
 
-// aboutAll reports whether the question is about all sensors.
+// aboutAll reports whether the question concerns all sensors.
 func (o *queryOptions) aboutAll() bool { return o.sensors || o.silent != "" }
 
-// arguments checks that there is a sensor, except where the question is about all.
+// arguments requires a sensor unless the question concerns all.
 func (o *queryOptions) arguments(cmd *cobra.Command, args []string) error {
 	if !o.aboutAll() {
 		return exactArg("a sensor id, or --sensors or --silent-for")(cmd, args)
@@ -139,10 +139,10 @@ type question struct {
 	keep     func(row) bool // nil: all rows are printed
 	limit    int            // rows to print; 0: all
 	searched string         // message if there is no result
-	missing  string         // daemons that could not be asked: only their stored readings are shown; empty: none
+	missing  string         // daemons that could not be asked, so only stored readings are shown; empty: none
 }
 
-// question creates a question from the flags, and rejects flags that do not apply to it.
+// question builds a question from the flags, rejecting flags that do not apply.
 func (o *queryOptions) question(now time.Time) (*question, error) {
 	q := &question{query: url.Values{}, limit: o.limit, path: "/v1/sensors/" + escapeSensor(o.sensor)}
 	inStream := "the default stream"
@@ -155,7 +155,7 @@ func (o *queryOptions) question(now time.Time) (*question, error) {
 	}
 	var err error
 	var about string
-	var allowed []string // flags that apply, of those that not all questions have
+	var allowed []string // applicable flags, among those that some questions lack
 	switch {
 	case o.aboutAll():
 		about, allowed = "--sensors", []string{"sensors", "silent-for", "prefix", "tag"}
@@ -253,14 +253,14 @@ func (o *queryOptions) askSummary(q *question, now time.Time) error {
 		return err
 	}
 	if q.query.Get("from") == "" {
-		// At a step boundary, so that the first row covers a whole step.
+		// Starts at a step boundary, so that the first row covers a whole step.
 		begin := max(0, end.Add(-24*time.Hour).UnixMilli())
 		q.query.Set("from", telemetry.FormatMillis(begin-begin%step.Milliseconds()))
 	}
 	return nil
 }
 
-// setSpan puts --from and --to into a query.
+// setSpan adds --from and --to to a query.
 func (o *queryOptions) setSpan(query url.Values, now time.Time) error {
 	for key, text := range map[string]string{"from": o.from, "to": o.to} {
 		if text == "" {
@@ -275,19 +275,19 @@ func (o *queryOptions) setSpan(query url.Values, now time.Time) error {
 	return nil
 }
 
-// escapeSensor escapes a sensor as one segment of a path.
+// escapeSensor escapes a sensor as one path segment.
 func escapeSensor(sensor string) string {
 	escaped := url.PathEscape(sensor)
-	if strings.Trim(escaped, ".") == "" { // "." and ".." have a meaning in a path
+	if strings.Trim(escaped, ".") == "" { // "." and ".." have a meaning in paths
 		escaped = strings.ReplaceAll(escaped, ".", "%2E")
 	}
 	return escaped
 }
 
-// pageSize is how many items are requested at once, each of some 100 bytes.
+// pageSize is the items requested at once, of about 100 bytes each.
 const pageSize = 10_000
 
-// run prints page after page.
+// run prints page by page.
 func (o *queryOptions) run(ctx context.Context, p *process, r *remote, q *question) error {
 	seen := make(map[string]bool) // columns
 	out := o.newPrinter(p, q.kind, seen)
@@ -357,7 +357,7 @@ func (o *queryOptions) run(ctx context.Context, p *process, r *remote, q *questi
 	return nil
 }
 
-// moreThan returns the message that there are more than the n printed items.
+// moreThan returns the message that more than the n printed items exist.
 func (q *question) moreThan(n int) string {
 	there, item := "there are", q.kind.item
 	if q.keep != nil {
@@ -369,8 +369,8 @@ func (q *question) moreThan(n int) string {
 	return fmt.Sprintf("%s more than these %d %ss; --limit 0 prints all", there, n, item)
 }
 
-// warnFields warns about names in --fields that no printed item has: a misspelled name would give
-// an empty column, or no output at all.
+// warnFields warns about names in --fields that no printed item has: a misspelled name would
+// yield an empty column or no output at all.
 func (o *queryOptions) warnFields(w io.Writer, k kind, seen map[string]bool) {
 	var missing []string
 	for _, name := range o.fields {
@@ -395,11 +395,11 @@ func (o *queryOptions) warnFields(w io.Writer, k kind, seen map[string]bool) {
 	_, _ = fmt.Fprintf(w, "no %s shown has a field %s; they have %s%s\n", k.item, strings.Join(missing, " or "), strings.Join(there, ", "), rest)
 }
 
-// maxAnswer bounds what is read of an answer. A page of readings with 256 long fields
-// each would be larger; the daemon refuses to return it.
+// maxAnswer bounds what is read of an answer. Only a page of readings with 256 long fields each
+// exceeds it, and the daemon refuses that.
 const maxAnswer = 1 << 30
 
-// The forms in which a daemon can be asked to answer.
+// Media types that a daemon can answer with.
 const (
 	asJSON  = "application/json"
 	asLines = "application/x-ndjson"
@@ -413,10 +413,9 @@ func isStarting(_ int, err error) bool {
 	return errors.As(err, &answer) && answer.code == "starting"
 }
 
-// fetchPage asks for one page; after is where the next one begins, empty if this is
-// the last.
+// fetchPage requests one page; after is where the next one begins, empty for the last.
 func fetchPage(ctx context.Context, r *remote, q *question) (items []json.RawMessage, after string, err error) {
-	// A summary as JSON has a size limit, as NDJSON it has none.
+	// A summary is limited in size as JSON, but not as NDJSON.
 	accept := asJSON
 	if q.kind.lines {
 		accept = asLines
@@ -454,7 +453,7 @@ func fetchPage(ctx context.Context, r *remote, q *question) (items []json.RawMes
 }
 
 // readLines reads one item per line. If the daemon could not finish its response, the last line
-// says why.
+// explains why.
 func readLines(lines *json.Decoder) (items []json.RawMessage, err error) {
 	for {
 		var item json.RawMessage
@@ -478,9 +477,9 @@ type kind struct {
 	name   string   // of the array in the answer
 	item   string   // singular name of an item
 	single bool     // the answer is one item itself
-	lines  bool     // it is asked for as NDJSON; what is neither comes page by page
+	lines  bool     // requested as NDJSON; neither single nor lines means paged
 	head   []string // columns that every row has
-	// decode makes a row. whole says that nothing may be omitted, as in CSV.
+	// decode makes a row. whole forbids omissions, as in CSV.
 	decode func(item json.RawMessage, whole bool) (row, error)
 	legend string // of the drawing; empty: none
 	last   string // label of the last value of the drawing; empty: there is no drawing
@@ -502,7 +501,7 @@ func (k kind) split(column string) (field, statistic string) {
 	return column, ""
 }
 
-// compare compares columns: by field, and then a summary's statistics in the order n, min, mean, max.
+// compare orders columns by field, and a summary's statistics as n, min, mean, max.
 func (k kind) compare(a, b string) int {
 	order := []string{"n", "min", "mean", "max"}
 	fieldA, statisticA := k.split(a)
@@ -510,8 +509,8 @@ func (k kind) compare(a, b string) int {
 	return cmp.Or(cmp.Compare(fieldA, fieldB), cmp.Compare(slices.Index(order, statisticA), slices.Index(order, statisticB)), cmp.Compare(a, b))
 }
 
-// chosen returns the columns that occur, sorted; or, if columns were requested, those in the
-// requested order. A field's name selects all its columns in a summary.
+// chosen returns the occurring columns, sorted, or else the requested ones in their order. A
+// field's name selects all its columns in a summary.
 func (k kind) chosen(names map[string]bool, named []string) []string {
 	sorted := slices.SortedFunc(maps.Keys(names), k.compare)
 	if len(named) == 0 {
@@ -531,8 +530,8 @@ func (k kind) chosen(names map[string]bool, named []string) []string {
 	return out
 }
 
-// readingsKind has a column for each field; only CSV includes tags. Field names have no dot, so
-// they differ from those of tags.
+// readingsKind has a column per field; only CSV includes tags. Field names have no dot, so they
+// differ from tag columns.
 func readingsKind() kind {
 	return kind{name: "readings", item: "reading", head: []string{"ts"}, last: "last", decode: func(item json.RawMessage, whole bool) (row, error) {
 		var r struct {
@@ -543,7 +542,7 @@ func readingsKind() kind {
 			return row{}, err
 		}
 		out := row{item: item, head: []string{r.TS}, values: r.Fields}
-		out.at, _ = time.Parse(time.RFC3339Nano, r.TS) // only needed for a drawing
+		out.at, _ = time.Parse(time.RFC3339Nano, r.TS) // only for a drawing
 		if whole && len(r.Tags) > 0 {
 			out.values = maps.Clone(r.Fields)
 			if out.values == nil {
@@ -577,14 +576,14 @@ func summaryKind() kind {
 				return row{}, err
 			}
 			out := row{item: item, head: []string{s.Start, strconv.FormatInt(s.Count, 10)}, values: make(map[string]json.RawMessage, 4*len(s.Fields))}
-			out.at, _ = time.Parse(time.RFC3339Nano, s.Start) // only needed for a drawing
+			out.at, _ = time.Parse(time.RFC3339Nano, s.Start) // only for a drawing
 			for field, statistics := range s.Fields {
 				for name, value := range statistics {
 					switch {
-					case string(value) == "null": // a mean whose sum does not fit a double
+					case string(value) == "null": // a mean whose sum overflows a double
 						continue
 					case whole:
-					case name == "n": // mostly it is the step's count
+					case name == "n": // usually the step's count
 						continue
 					case name == "mean":
 						value = rounded(value)
@@ -597,7 +596,7 @@ func summaryKind() kind {
 	}
 }
 
-// sensorsKind also shows how old the newest reading is, except in CSV.
+// sensorsKind also shows the age of the newest reading, except in CSV.
 func sensorsKind(now time.Time) kind {
 	return kind{name: "sensors", item: "sensor", head: []string{"sensorId", "newest"}, decode: func(item json.RawMessage, whole bool) (row, error) {
 		var s struct {
@@ -618,7 +617,7 @@ func sensorsKind(now time.Time) kind {
 			out.values["age"] = json.RawMessage(formatAge(now.Sub(s.Newest)))
 		}
 		for name, value := range s.Tags {
-			out.values["tags."+name], _ = json.Marshal(value) // a string always can be
+			out.values["tags."+name], _ = json.Marshal(value) // strings always marshal
 		}
 		if fields := slices.Concat(s.Fields, s.TextFields); len(fields) > 0 {
 			slices.Sort(fields)
@@ -628,8 +627,7 @@ func sensorsKind(now time.Time) kind {
 	}}
 }
 
-// formatAge is a duration in whole units that matter; a reading may be ahead of the
-// clock.
+// formatAge formats a duration in whole, relevant units; a reading may be ahead of the clock.
 func formatAge(d time.Duration) string {
 	unit := time.Second
 	switch {
@@ -643,8 +641,8 @@ func formatAge(d time.Duration) string {
 	return config.FormatDuration(d.Truncate(unit))
 }
 
-// rounded returns a mean with ten significant digits, or more if its integer part has
-// more. Further digits are artefacts of the division.
+// rounded returns a mean with ten significant digits, or more if its integer part has more.
+// Further digits are artefacts of the division.
 func rounded(raw json.RawMessage) json.RawMessage {
 	var v float64
 	if json.Unmarshal(raw, &v) != nil || math.Abs(v) >= 1e10 {
@@ -653,15 +651,15 @@ func rounded(raw json.RawMessage) json.RawMessage {
 	return strconv.AppendFloat(nil, v, 'g', 10, 64)
 }
 
-// A printer writes rows, page by page, in one of the forms of --output. After
-// the last page comes end, unless something went wrong.
+// A printer writes rows page by page in a form of --output. end follows the last page, unless
+// something went wrong.
 type printer interface {
 	page(rows []row) error
 	end() error
 }
 
-// newPrinter returns the printer for --output. By the end, seen has the columns of the rows that
-// were printed.
+// newPrinter returns the printer for --output. In the end, seen has the columns of the printed
+// rows.
 func (o *queryOptions) newPrinter(p *process, k kind, seen map[string]bool) printer {
 	terminal := config.IsTerminal(p.stdout)
 	switch {
@@ -679,10 +677,10 @@ func (o *queryOptions) newPrinter(p *process, k kind, seen map[string]bool) prin
 	return t
 }
 
-// itemPrinter writes items as they came: one a line, or as one object such as {"readings": […]}.
+// itemPrinter writes items unchanged: one per line, or in an object such as {"readings": […]}.
 type itemPrinter struct {
 	w              io.Writer
-	next           string // to be written before the next item, or the end
+	next           string // written before the next item or the end
 	between, after string
 	last           string
 }
@@ -702,17 +700,17 @@ func (i *itemPrinter) end() error {
 	return err
 }
 
-// tablePrinter writes a table a page, with a column for each field in it, and
-// repeats the head only where the columns change.
+// tablePrinter writes a table per page, with a column for each of its fields, and repeats the
+// head only when the columns change.
 type tablePrinter struct {
 	w       io.Writer
 	kind    kind
-	named   []string // columns; none: those that occur
+	named   []string // columns; none: all that occur
 	drawing *drawing // nil: none
 	columns []string
 }
 
-// absent is shown where a row has no value of the column.
+// absent stands for a missing value in a column.
 const absent = "-"
 
 func (t *tablePrinter) page(rows []row) error {
@@ -756,8 +754,8 @@ func (t *tablePrinter) end() error {
 	return t.drawing.write(t.w, t.named)
 }
 
-// plainText returns a value that is safe for a terminal: JSON does not escape all characters that
-// control a terminal or reverse the text direction.
+// plainText returns a terminal-safe value: JSON does not escape all characters that control a
+// terminal or reverse the text direction.
 func plainText(raw json.RawMessage) string {
 	var text string
 	if shown := string(raw); printable(shown) == shown || json.Unmarshal(raw, &text) != nil {
@@ -766,7 +764,7 @@ func plainText(raw json.RawMessage) string {
 	return strconv.QuoteToGraphic(text)
 }
 
-// printable quotes a name that senders chose if it could control a terminal.
+// printable quotes a sender-chosen name that could control a terminal.
 func printable(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) }) {
 		return strconv.QuoteToGraphic(name)
@@ -774,15 +772,15 @@ func printable(name string) string {
 	return name
 }
 
-// csvPrinter writes a header, and one row per item. All columns are known only after the last item
-// was read, and a field that occurs late must not be omitted, so items are kept until then.
+// csvPrinter writes a header and one row per item. It keeps all items until the end, because the
+// last one may still add a column.
 type csvPrinter struct {
 	w        io.Writer
 	kind     kind
-	sensor   string          // of all rows; empty: each row names its own
-	named    []string        // columns; none: those that occur
+	sensor   string          // of all rows; empty: named in each row
+	named    []string        // columns; none: all that occur
 	seen     map[string]bool // columns that occur
-	terminal bool            // names that senders chose must not control it
+	terminal bool            // sender-chosen names must not control it
 
 	items []json.RawMessage
 }
@@ -807,7 +805,7 @@ func (c *csvPrinter) end() error {
 		cells := slices.Clone(r.head)
 		for _, name := range columns {
 			cell := string(r.values[name])
-			if strings.HasPrefix(cell, `"`) { // a string goes without its JSON
+			if strings.HasPrefix(cell, `"`) { // strings are unquoted
 				if err := json.Unmarshal(r.values[name], &cell); err != nil {
 					return err
 				}
@@ -835,8 +833,8 @@ func (c *csvPrinter) write(out *csv.Writer, sensor string, cells []string) error
 	return out.Write(cells)
 }
 
-// A drawing has a line for each numeric field: its values over time, as a sparkline, and the
-// bounds of the readings.
+// A drawing has a line per numeric field: its values over time as a sparkline, with their
+// bounds.
 type drawing struct {
 	kind    kind
 	columns int // of the terminal
@@ -849,8 +847,8 @@ type drawing struct {
 // A fieldSeries has the values of one field.
 type fieldSeries struct {
 	at       []time.Time
-	values   []float64 // that are drawn
-	min, max float64   // of the readings
+	values   []float64 // drawn values
+	min, max float64   // of all readings
 }
 
 const maxDrawn = 120 // characters
@@ -859,7 +857,7 @@ func newDrawing(k kind, columns int) *drawing {
 	return &drawing{kind: k, columns: columns, fields: make(map[string]*fieldSeries)}
 }
 
-// add takes a row; rows come in the order of time. Of a summary the means are drawn.
+// add takes the rows in order of time. For a summary, means are drawn.
 func (d *drawing) add(r row) {
 	if d.items++; d.items == 1 {
 		d.begin = r.at
@@ -868,7 +866,7 @@ func (d *drawing) add(r row) {
 	for column, raw := range r.values {
 		var v float64
 		if raw[0] == '"' || json.Unmarshal(raw, &v) != nil {
-			continue // it is no number
+			continue // not a number
 		}
 		field, statistic := d.kind.split(column)
 		c := d.fields[field]
@@ -883,14 +881,14 @@ func (d *drawing) add(r row) {
 	}
 }
 
-// write draws the fields that are named, or all.
+// write draws the named fields, or all.
 func (d *drawing) write(w io.Writer, named []string) error {
 	names := slices.Sorted(maps.Keys(d.fields))
 	if len(named) > 0 {
 		names = slices.Clone(named)
 	}
 	names = slices.DeleteFunc(names, func(s string) bool { return d.fields[s] == nil || len(d.fields[s].values) == 0 })
-	if d.items < 2 || len(names) == 0 { // a single value is not drawn
+	if d.items < 2 || len(names) == 0 { // a single value is not worth drawing
 		return nil
 	}
 	longest, room, bounds := 0, 0, make([]string, len(names))
@@ -907,7 +905,7 @@ func (d *drawing) write(w io.Writer, named []string) error {
 	}
 	for i, name := range names {
 		_, _ = fmt.Fprintf(&text, "%-*s  ", longest, printable(name))
-		if width >= 8 || width == d.items { // anything narrower would show nothing
+		if width >= 8 || width == d.items { // narrower ones would show nothing
 			text.WriteString(d.sparkline(d.fields[name], width) + "  ")
 		}
 		text.WriteString(bounds[i] + "\n")
@@ -916,7 +914,7 @@ func (d *drawing) write(w io.Writer, named []string) error {
 	return err
 }
 
-// sparkline returns one character for each of width equal time spans; a space if a span has no
+// sparkline returns a character for each of width equal time spans; a space where there are no
 // values.
 func (d *drawing) sparkline(c *fieldSeries, width int) string {
 	levels, span := []rune("▁▂▃▄▅▆▇█"), max(d.end.Sub(d.begin), 1)
@@ -931,7 +929,7 @@ func (d *drawing) sparkline(c *fieldSeries, width int) string {
 	for i := range out {
 		if out[i] = ' '; ns[i] > 0 {
 			part := (sums[i]/ns[i] - low) / (high - low)
-			if math.IsNaN(part) || math.IsInf(part, 0) { // all values are alike
+			if math.IsNaN(part) || math.IsInf(part, 0) { // all values are equal
 				part = 0.5
 			}
 			out[i] = levels[min(int(part*float64(len(levels))), len(levels)-1)]

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeReadings is a fake daemon that has a number of readings of one sensor.
+// fakeReadings is a fake daemon with a number of readings of one sensor.
 type fakeReadings struct {
 	total int
 
@@ -83,7 +83,7 @@ func TestQueryFollowsPagesUpToItsLimit(t *testing.T) {
 		total int
 		limit string
 		lines int
-		sizes []string // asked for, page by page
+		sizes []string // requested, page by page
 		note  string
 	}{
 		{total: 3, limit: "1000", lines: 3, sizes: []string{"1000"}},

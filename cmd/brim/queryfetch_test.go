@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stepsOf are steps as a daemon gives them, a line each.
+// stepsOf returns steps as a daemon sends them, one per line.
 func stepsOf(n int) string {
 	var lines strings.Builder
 	for i := range n {
@@ -20,12 +20,12 @@ func stepsOf(n int) string {
 	return lines.String()
 }
 
-// TestASummaryIsAskedForAsLines: as one of JSON it may have 8 MiB.
+// TestASummaryIsAskedForAsLines: as a single JSON document it is limited to 8 MiB.
 func TestASummaryIsAskedForAsLines(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		body, kind string
-		cut        bool // the connection breaks off behind it
+		cut        bool // the connection breaks off afterwards
 		want       string
 	}{
 		"whole":       {body: stepsOf(3), kind: asLines},
@@ -44,7 +44,7 @@ func TestASummaryIsAskedForAsLines(t *testing.T) {
 				_, _ = w.Write([]byte(c.body))
 				if c.cut {
 					assert.NoError(t, http.NewResponseController(w).Flush())
-					panic(http.ErrAbortHandler) // how net/http is told to break a connection off
+					panic(http.ErrAbortHandler) // makes net/http break the connection
 				}
 			}))
 			t.Cleanup(server.Close)

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An answering daemon is a fake that gives the same answer to everything.
+// An answering daemon is a fake that always gives the same answer.
 type answering struct {
 	body string
 
@@ -60,7 +60,7 @@ func TestQueryPrintsSummaries(t *testing.T) {
 	assert.Equal(t, "sensorId,start,count,t.n,t.min,t.mean,t.max\ns,2026-11-21T10:00:00.000Z,3,3,1,1.4999999999999998,2.5\ns,2026-11-21T11:00:00.000Z,2,2,2,3,4\n", got.stdout)
 }
 
-// TestAMeanThatDoesNotExistIsNotZero has a sum that does not fit a double.
+// TestAMeanThatDoesNotExistIsNotZero has a sum that overflows a double.
 func TestAMeanThatDoesNotExistIsNotZero(t *testing.T) {
 	t.Parallel()
 	a := &answering{body: `{"summary":[
@@ -142,7 +142,7 @@ func TestQueryPrintsTheNewestReading(t *testing.T) {
 	}
 }
 
-// A register of sensors gives them page by page.
+// A register returns sensors page by page.
 type register struct {
 	newest []time.Time
 }
@@ -204,7 +204,7 @@ func TestQueryListsSensorsAndThoseThatAreSilent(t *testing.T) {
 	assert.Equal(t, "0 of 25000 sensors are silent\n", got.stderr)
 }
 
-// A late field comes first in the last reading of several pages.
+// A late field first occurs in the last reading of several pages.
 type lateField struct{ pages int }
 
 func (l lateField) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -355,7 +355,7 @@ func TestSparklines(t *testing.T) {
 	}
 }
 
-// rowsOf decodes items, of which nothing is left out.
+// rowsOf decodes items without omissions.
 func rowsOf(t *testing.T, k kind, items ...json.RawMessage) []row {
 	t.Helper()
 	out := make([]row, len(items))

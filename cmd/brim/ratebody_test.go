@@ -15,14 +15,14 @@ import (
 
 const (
 	rateHosts = 100
-	rateStep  = 10 * time.Second // of event time between two readings of a host
+	rateStep  = 10 * time.Second // of event time between a host's readings
 )
 
-// rateBody is a request of which only the timestamps change, so that making it
-// costs next to nothing.
+// rateBody is a request in which only the timestamps change, so that making it costs next to
+// nothing.
 type rateBody struct {
 	text   []byte
-	stamps []int // where the timestamps stand, host after host, step after step
+	stamps []int // offsets of the timestamps, host after host, step after step
 }
 
 const stampDigits = 19 // of nanoseconds since the epoch, until the year 2286
@@ -49,7 +49,7 @@ func newRateBody(lines int, seed uint64) *rateBody {
 	return body
 }
 
-// hostTags returns the series of a host, the same in every body.
+// hostTags returns a host's series, the same in every body.
 func hostTags(host int) string {
 	regions := [...]string{"eu-central-1", "us-west-2", "ap-southeast-1", "sa-east-1"}
 	region := regions[host%len(regions)]
@@ -57,7 +57,7 @@ func hostTags(host int) string {
 		host, region, region, 'a'+host%3, host*37%100, 64+22*(host%2), []string{"NYC", "SF", "LON", "CHI"}[host/3%4], host*7%20, host%2, []string{"production", "staging", "test"}[host/5%3])
 }
 
-// moveTo makes the body begin at this step of time.
+// moveTo moves the body to this time step.
 func (r *rateBody) moveTo(step int64) {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
 	for i := 0; i < len(r.stamps); i += rateHosts {

@@ -30,7 +30,7 @@ type filed struct {
 	db   *mongo.Database
 }
 
-// startFiled starts a daemon with a file of this text beside where MongoDB is.
+// startFiled starts a daemon with this text in its file, in addition to the MongoDB's location.
 func startFiled(t *testing.T, text string) filed {
 	t.Helper()
 	db := mongodtest.Database(t)
@@ -40,7 +40,7 @@ func startFiled(t *testing.T, text string) filed {
 	return filed{b, path, db}
 }
 
-// reload rewrites the file, sends SIGHUP, and returns what became of it.
+// reload rewrites the file, sends SIGHUP, and returns the outcome.
 func (f filed) reload(text string) daemon.ConfigStatus {
 	f.t.Helper()
 	before := f.reloads()
@@ -50,7 +50,7 @@ func (f filed) reload(text string) daemon.ConfigStatus {
 	return *f.status().Config
 }
 
-// reloads counts them all.
+// reloads counts all outcomes.
 func (f filed) reloads() (n float64) {
 	f.t.Helper()
 	_, text := f.admin(http.MethodGet, "/metrics")
@@ -65,7 +65,7 @@ func (f filed) reloads() (n float64) {
 	return n
 }
 
-// reasons returns them by setting.
+// reasons returns the reasons by setting.
 func reasons(c daemon.ConfigStatus) map[string]string {
 	out := make(map[string]string)
 	for _, d := range c.Pending {
@@ -74,8 +74,7 @@ func reasons(c daemon.ConfigStatus) map[string]string {
 	return out
 }
 
-// refused sends a reading and returns the code that it is refused with, empty
-// if it is taken.
+// refused sends a reading and returns its refusal code, empty if it is accepted.
 func (f filed) refused(path string, age time.Duration, fields string) string {
 	f.t.Helper()
 	_, body := f.post(path, fmt.Sprintf(`{"sensorId":"s","ts":%d,"fields":%s}`, time.Now().Add(-age).UnixMilli(), fields))
@@ -89,8 +88,7 @@ func (f filed) refused(path string, age time.Duration, fields string) string {
 	return answer.Errors[0].Code
 }
 
-// TestReloadAppliesStreamSettings: every setting that a running daemon accepts, in
-// one life of it.
+// TestReloadAppliesStreamSettings: every setting that a running daemon accepts, in one run.
 func TestReloadAppliesStreamSettings(t *testing.T) {
 	t.Parallel()
 	f := startFiled(t, "retention: 1h\nstreams:\n  readings:\n  vib: {storage: timeseries}\n")
@@ -223,7 +221,7 @@ streams:
 	assert.Empty(t, got.Pending)
 }
 
-// TestReloadReportsACollectionThatCannotChange, one that cannot hold buckets.
+// TestReloadReportsACollectionThatCannotChange, because it cannot hold buckets.
 func TestReloadReportsACollectionThatCannotChange(t *testing.T) {
 	t.Parallel()
 	f := startFiled(t, "retention: 1h\nstreams:\n  readings:\n")
@@ -257,8 +255,7 @@ func TestInvalidFileIsNotReloaded(t *testing.T) {
 	assert.Empty(t, got.Reason)
 }
 
-// TestHangupWithoutAFileEndsTheDaemon in good order: there is nothing that it
-// could read again.
+// TestHangupWithoutAFileEndsTheDaemon cleanly: there is nothing to reload.
 func TestHangupWithoutAFileEndsTheDaemon(t *testing.T) {
 	t.Parallel()
 	b := startBrim(t, "--storage", "memory", "--data-dir", t.TempDir()).awaitReady()

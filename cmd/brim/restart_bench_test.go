@@ -20,9 +20,9 @@ const (
 	restartRequests = 100
 )
 
-// BenchmarkRestart measures a start with 1,000,000 readings of ten fields in
-// the journal, taken while MongoDB was away and before a kill: how long until
-// the daemon takes readings, and how fast it stores those it has.
+// BenchmarkRestart measures a start with 1,000,000 readings of ten fields in the journal,
+// accepted before a kill while MongoDB was away: the time until the daemon accepts readings,
+// and how fast it stores those it has.
 //
 //	go test -run '^$' -bench Restart ./cmd/brim
 func BenchmarkRestart(b *testing.B) {
@@ -51,7 +51,7 @@ func BenchmarkRestart(b *testing.B) {
 	replayed := second.awaitLog("journal replayed")
 	code, answer := second.admin(http.MethodPost, "/flush")
 	require.Equal(b, http.StatusOK, code, answer)
-	b.ReportMetric(0, "ns/op") // of no meaning here
+	b.ReportMetric(0, "ns/op") // meaningless here
 	b.ReportMetric(ready.Seconds(), "s-until-ready")
 	stored := time.Duration(replayed["took"].(float64))
 	b.ReportMetric(restartLines*restartRequests/stored.Seconds(), "replayed/s")

@@ -22,9 +22,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// BenchmarkRollupMonth stores a month of a sensor that sends four fields every 5 seconds, lets
-// all but a week expire, and requires that summaries are as before, and that the rollups say of
-// each hour what its readings did.
+// BenchmarkRollupMonth stores a month of a sensor sending four fields every 5 seconds, lets all
+// but a week expire, and requires that summaries stay the same and rollups match each hour's
+// readings.
 //
 //	go test -run '^$' -bench RollupMonth -benchtime 1x ./cmd/brim
 func BenchmarkRollupMonth(b *testing.B) {
@@ -40,7 +40,7 @@ func BenchmarkRollupMonth(b *testing.B) {
 	}
 }
 
-// A sensorMonth is a sensor's.
+// A sensorMonth is a sensor's readings of a month.
 type sensorMonth struct {
 	b     *testing.B
 	flags []string
@@ -54,7 +54,7 @@ const (
 	everyMonth = 5 * time.Second
 )
 
-// hourOfField is what a rollup must say.
+// hourOfField is what a rollup must contain.
 type hourOfField struct {
 	N                          int64
 	Min, Max, Sum, First, Last float64
@@ -145,7 +145,7 @@ func (m *sensorMonth) count(at time.Time, name string, v float64) {
 	f.N, f.Min, f.Max, f.Sum, f.Last = f.N+1, min(f.Min, v), max(f.Max, v), f.Sum+v, v
 }
 
-// checkHours compares all rollups with the readings that were sent.
+// checkHours compares all rollups with the sent readings.
 func (m *sensorMonth) checkHours() {
 	cursor, err := m.db.Collection(store.RollupName("readings")).Find(m.b.Context(), bson.D{})
 	require.NoError(m.b, err)
@@ -173,7 +173,7 @@ func (m *sensorMonth) checkHours() {
 	require.Equal(m.b, len(m.hours), hours)
 }
 
-// bytes returns what a collection takes on disk, written in one go.
+// bytes returns what a collection takes on disk when written in one go.
 func (m *sensorMonth) bytes(name string) float64 {
 	copied := name + "-copy"
 	cursor, err := m.db.Collection(name).Aggregate(m.b.Context(), mongo.Pipeline{{{Key: "$out", Value: copied}}})
@@ -187,7 +187,7 @@ func (m *sensorMonth) bytes(name string) float64 {
 	return stats.Storage
 }
 
-// monthAnswer is that of a summary.
+// monthAnswer is the answer to a summary.
 type monthAnswer struct {
 	Summary []struct {
 		Start  string `json:"start"`
@@ -199,7 +199,7 @@ type monthAnswer struct {
 	} `json:"summary"`
 }
 
-// answers asks for summaries of the month, and reports the median times.
+// answers requests summaries of the month, and reports the median times.
 func (m *sensorMonth) answers(p *brimProcess, when string) map[string]monthAnswer {
 	out := make(map[string]monthAnswer)
 	for _, every := range []string{"1h", "1d", "30d"} {

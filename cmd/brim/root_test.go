@@ -103,8 +103,7 @@ func TestSimilarNamesAreSuggested(t *testing.T) {
 	assert.Equal(t, 4, config.Distance("", "four"))
 }
 
-// TestAnInvalidDurationNamesTheForms asks where durations are given: in flags,
-// in a configuration, and for steps of a query.
+// TestAnInvalidDurationNamesTheForms covers flags, configuration and query steps.
 func TestAnInvalidDurationNamesTheForms(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "brim.yaml")

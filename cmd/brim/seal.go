@@ -27,7 +27,7 @@ type sealOptions struct {
 	output *string
 }
 
-// sealing is how to seal a stream by a daemon's HTTP or admin listener.
+// sealing seals a stream through a daemon's HTTP or admin listener.
 type sealing struct {
 	begin    func(context.Context) ([]byte, error)
 	progress func(context.Context) (*daemon.SealStatus, error)
@@ -124,7 +124,7 @@ func (o *sealOptions) run(ctx context.Context, p *process, d sealing) error {
 	return o.print(p, progress)
 }
 
-// await waits for the end of the pass, and returns its progress.
+// await waits for the pass to end, and returns its progress.
 func (o *sealOptions) await(ctx context.Context, p *process, d sealing, begun daemon.SealBegun) (*seal.Progress, error) {
 	live := newProgressLine(p.stderr, 5*time.Second)
 	defer live.end()

@@ -27,10 +27,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/brimtest"
 )
 
-// A grove plants secrets and looks for them in what brim says.
+// A grove plants secrets and looks for them in brim's output.
 type grove struct {
 	t        *testing.T
-	canaries map[string]string // what each is, by its text
+	canaries map[string]string // descriptions of the secrets
 }
 
 func newGrove(t *testing.T) *grove { return &grove{t: t, canaries: make(map[string]string)} }
@@ -50,8 +50,8 @@ func (g *grove) clean(where, output string) {
 	}
 }
 
-// A strict daemon is a real process with TLS, an access file, and a MongoDB that
-// asks for passwords, whose secrets are all canaries.
+// A strict daemon is a real process with TLS, an access file and a password-protected MongoDB;
+// all its secrets are canaries.
 type strict struct {
 	*grove
 	b      *brimProcess
@@ -59,8 +59,8 @@ type strict struct {
 	token  string
 }
 
-// startStrict starts one that finds its URI by these flags and variables. Its
-// flags, too, are to be seen nowhere but in the system's list of processes.
+// startStrict starts a daemon that finds its URI by these flags and variables. The flags, too,
+// may only show up in the system's process list.
 func startStrict(g *grove, args, env []string) *strict {
 	t := g.t
 	t.Helper()
@@ -116,7 +116,7 @@ func (s *strict) ask(method, url, authorization, body string) (code int, answer 
 	return resp.StatusCode, fmt.Sprint(resp.Header) + string(text)
 }
 
-// searchAdmin reads everything that the admin listener shows.
+// searchAdmin reads everything the admin listener shows.
 func (s *strict) searchAdmin() {
 	s.t.Helper()
 	admin, bearer := "https://"+s.b.Admin, "Bearer "+s.token
@@ -132,8 +132,7 @@ func (s *strict) searchAdmin() {
 	}
 }
 
-// searchAnswers makes requests of every kind. Refusals are delayed, so the requests are
-// sent concurrently.
+// searchAnswers makes requests of every kind, concurrently because refusals are delayed.
 func (s *strict) searchAnswers() {
 	s.t.Helper()
 	admin, data, bearer := "https://"+s.b.Admin, "https://"+s.b.HTTP, "Bearer "+s.token
@@ -161,8 +160,8 @@ func (s *strict) searchAnswers() {
 	}
 }
 
-// end looks at all that the daemon has written, the last of which is what the Go
-// runtime writes of a process that it ends.
+// end searches all output of the daemon, including what the Go runtime prints of a process that
+// it ends.
 func (s *strict) end() {
 	s.t.Helper()
 	s.b.signal(syscall.SIGQUIT)
@@ -171,7 +170,7 @@ func (s *strict) end() {
 	s.clean("the log", s.b.Logged())
 }
 
-// withSecret is the URI of a user of a MongoDB, whose password is a canary.
+// withSecret is a MongoDB URI of a user with a canary as password.
 func withSecret(g *grove, m *guarded) (uri string) {
 	password := g.plant("the password of MongoDB")
 	m.admin(bson.D{{Key: "updateUser", Value: "sensors"}, {Key: "pwd", Value: password}})
@@ -212,7 +211,7 @@ func TestNoSecretIsInAnyOutputWhileMongoDBRefuses(t *testing.T) {
 	s.searchAnswers()
 	s.end()
 
-	// And of one that is not there.
+	// And of a missing one.
 	g = newGrove(t)
 	s = startStrict(g, nil, []string{"BRIM_MONGO_URI=mongodb://u:" + g.plant("the password of a stray user") + "@127.0.0.1:1/?tlsCertificateKeyFilePassword=" + g.plant("a key's password")})
 	s.b.awaitLog("stream waits for MongoDB")
@@ -245,8 +244,8 @@ func TestNoSecretIsInAnyOutputOfAnEmbeddedMongoDB(t *testing.T) {
 	s.clean("mongod's log", string(own))
 }
 
-// outputs checks what brim writes in each of several runs, some of them concurrent: most
-// wait, for example for a MongoDB that does not answer.
+// outputs checks what brim prints in each of several runs, some concurrent: most wait, for
+// example for an unresponsive MongoDB.
 func (g *grove) outputs(runs ...brimRun) {
 	g.t.Helper()
 	brim := brimBinary(g.t)
@@ -258,7 +257,7 @@ func (g *grove) outputs(runs ...brimRun) {
 		group.Go(func() error {
 			cmd := exec.CommandContext(ctx, brim, r.args...)
 			cmd.Env = append(foreignEnv(), r.env...)
-			output, _ := cmd.CombinedOutput() // many of these fail, which is their purpose
+			output, _ := cmd.CombinedOutput() // many fail on purpose
 			g.clean(strings.Join(r.args, " "), string(output))
 			return ctx.Err()
 		})
@@ -294,7 +293,7 @@ func TestNoSecretIsInAnyOutputOfACommand(t *testing.T) {
 		}
 	}
 	g.outputs(append(runs,
-		brimRun{nil, []string{"doctor", "--prometheus", prometheus}}, // which was removed
+		brimRun{nil, []string{"doctor", "--prometheus", prometheus}}, // was removed
 		brimRun{[]string{"BRIM_TOKEN=" + token}, []string{"query", "s-1", "--url", "http://127.0.0.1:1"}},
 		brimRun{[]string{"BRIM_TOKEN=" + token}, []string{"query", "s-1", "--url", "http://db.invalid:1"}}, // in the clear
 		brimRun{nil, []string{"load", "--token-file", writeURI(t, token), "--target", "http://127.0.0.1:1", "--duration", "1s"}})...)

@@ -21,10 +21,10 @@ import (
 
 const (
 	catalogued  = 1_000_000
-	sitesOf     = 100    // sensors of a site are everywhere
-	roomsOf     = 10_000 // and of a room, a hundred
+	sitesOf     = 100    // a site's sensors are everywhere
+	roomsOf     = 10_000 // a room has a hundred
 	firstListed = 500_000
-	withReading = 2_000 // from there on have a reading
+	withReading = 2_000 // the first of these that have a reading
 	siteListed  = 30
 )
 
@@ -60,11 +60,11 @@ func BenchmarkSensorList(b *testing.B) {
 	b.Run("room", func(b *testing.B) { ask(b, catalogued/roomsOf, of("room=7", 1000)) })
 	b.Run("site", func(b *testing.B) { ask(b, 100, of("site=30", 100)) })
 	b.Run("site-and-pattern", func(b *testing.B) { ask(b, 100, of("site=30", 100)+"&"+url.Values{"tag": {"room=~..?.?.?"}}.Encode()) })
-	// No index helps a pattern: each sensor's tags are compared.
+	// Patterns use no index: each sensor's tags are compared.
 	b.Run("pattern", func(b *testing.B) { ask(b, 100, of("room=~(0*7|x.*)", 1000)) })
 }
 
-// fillCatalog writes sensors straight into the catalog, and readings of some of them.
+// fillCatalog writes sensors directly into the catalog, and readings of some of them.
 func fillCatalog(b *testing.B, brim *brimProcess, db *mongo.Database) {
 	b.Helper()
 	ctx := context.Background()

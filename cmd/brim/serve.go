@@ -25,8 +25,8 @@ func newServe(p *process) *cobra.Command {
 	return cmd
 }
 
-// withSettings adds the daemon's settings to a command as flags, and runs it with them. Its help
-// shows only the common settings.
+// withSettings adds the daemon's settings to a command as flags and passes them to run. Help
+// shows only the common ones.
 func withSettings(cmd *cobra.Command, p *process, run func(context.Context, *daemon.Config) error) {
 	flags := cmd.Flags()
 	var names [][2]string
@@ -65,8 +65,8 @@ func newConfig(p *process) *cobra.Command {
 	return newGroup("config", "Check a configuration file, or print the settings in force", newConfigCheck(p), newConfigPrint(p))
 }
 
-// newConfigCheck checks a file alone, without flags and environment, so that the
-// result is the same on every machine.
+// newConfigCheck checks only a file, without flags and environment, so the result is the same
+// on every machine.
 func newConfigCheck(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE",
@@ -89,7 +89,7 @@ func newConfigCheck(p *process) *cobra.Command {
 		}
 		printed := p.print(*output, checked{args[0], err == nil, problems}, text)
 		if printed == nil && err != nil {
-			// The command itself was used correctly, so this is not a usage error.
+			// The command was used correctly, so this is not a usage error.
 			return fmt.Errorf("%s cannot be used: problems found: %d", args[0], len(problems))
 		}
 		return printed
@@ -103,7 +103,7 @@ type checked struct {
 	Problems []string `json:"problems"`
 }
 
-// newConfigPrint takes the flags of serve, and prints what serve would run with.
+// newConfigPrint takes the flags of serve, and prints the configuration serve would run with.
 func newConfigPrint(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "print",

@@ -17,11 +17,11 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// sideBySide are the forms in which the same readings are stored.
+// sideBySide are the forms that store the same readings.
 func sideBySide() []string { return []string{"minutes", "hours", "parts", "series"} }
 
-// startSideBySide returns a daemon that has stored a day of one sensor, a
-// reading every five seconds, in each form.
+// startSideBySide returns a daemon that has stored a sensor's day in each form, a reading every
+// five seconds.
 func startSideBySide(t testing.TB) *brimProcess {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "brim.yaml")
@@ -40,7 +40,7 @@ streams:
 			var body bytes.Buffer
 			for i := first; i < first+perRequest; i++ {
 				at := daySide().Add(time.Duration(i) * 5 * time.Second).UnixMilli()
-				// Quarters add up without a rest, in any order. Time series keep no order of fields, so they are sent in that of their names.
+				// Quarters add up exactly. Time series lose the order of fields, so they are sorted.
 				fmt.Fprintf(&body, `{"sensorId":"s-1","ts":%d,"fields":{"n":%d,"on":%t,"t":%g},"tags":{"site":"north"}}`+"\n", at, i, i%2 == 0, float64(i%1000)/4+0.25)
 			}
 			code, answer, err := b.send("/v1/streams/"+stream+"/readings", body.Bytes(), "Content-Type", "application/x-ndjson")
@@ -53,10 +53,10 @@ streams:
 	return b
 }
 
-// daySide is when the readings begin.
+// daySide is the start of the readings.
 func daySide() time.Time { return time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC) }
 
-// sideBySideCalls are what is asked of each form.
+// sideBySideCalls are the queries to each form.
 func sideBySideCalls() map[string]string {
 	span := fmt.Sprintf("from=%d&to=%d", daySide().UnixMilli(), daySide().Add(24*time.Hour).UnixMilli())
 	odd := fmt.Sprintf("from=%d&to=%d", daySide().Add(61*time.Minute+3*time.Second).UnixMilli(), daySide().Add(23*time.Hour+time.Second).UnixMilli())
@@ -71,7 +71,7 @@ func sideBySideCalls() map[string]string {
 	}
 }
 
-// askSide asks one form and returns the answer.
+// askSide queries one form and returns the answer.
 func askSide(t testing.TB, b *brimProcess, call, stream string) string {
 	t.Helper()
 	code, body, err := brimtest.Ask(http.MethodGet, "http://"+b.HTTP+call+"&stream="+stream, "")
@@ -99,7 +99,7 @@ func TestEveryStorageGivesTheSameAnswers(t *testing.T) {
 	}
 }
 
-// BenchmarkReadingBack shows what the answers cost side by side, over HTTP.
+// BenchmarkReadingBack compares the cost of the answers over HTTP.
 func BenchmarkReadingBack(b *testing.B) {
 	d := startSideBySide(b)
 	for name, call := range sideBySideCalls() {

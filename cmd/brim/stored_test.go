@@ -18,8 +18,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// plainReading is a reading as a test sent it, or found it in MongoDB. The
-// values keep their kinds: int64, float64, bool or string.
+// plainReading is a reading as sent by a test or found in MongoDB. Values keep their kinds:
+// int64, float64, bool or string.
 type plainReading struct {
 	sensor string
 	ts     int64 // ms since the epoch
@@ -27,7 +27,7 @@ type plainReading struct {
 	tags   map[string]string
 }
 
-// String is the same for equal readings only.
+// String is equal only for equal readings.
 func (r *plainReading) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%q %d", r.sensor, r.ts)
@@ -49,8 +49,8 @@ func (r *plainReading) String() string {
 	return b.String()
 }
 
-// parseReading reads one line of NDJSON with the standard library. As the
-// contract has it, a number without fraction and exponent is an integer.
+// parseReading parses one NDJSON line with the standard library. As the contract has it, a
+// number without fraction and exponent is an integer.
 func parseReading(t testing.TB, line []byte) plainReading {
 	t.Helper()
 	var in struct {
@@ -78,8 +78,8 @@ func parseReading(t testing.TB, line []byte) plainReading {
 	return plainReading{sensor: in.SensorID, ts: in.TS.UnixMilli(), fields: in.Fields, tags: in.Tags}
 }
 
-// sameReadings holds that every reading that was sent is stored as often as it
-// was sent, and nothing else is.
+// sameReadings checks that every reading is stored as often as it was sent, and nothing else
+// is.
 func sameReadings(t testing.TB, sent, stored []plainReading) {
 	t.Helper()
 	assert.Len(t, stored, len(sent))
@@ -108,7 +108,7 @@ func sameReadings(t testing.TB, sent, stored []plainReading) {
 	assert.Zero(t, twice, "readings that are stored too often, or were never sent")
 }
 
-// bucketRules are what the documents of a bucket stream must keep to.
+// bucketRules are the constraints on a bucket stream's documents.
 type bucketRules struct {
 	granularity time.Duration
 	maxReadings int
@@ -134,9 +134,9 @@ type bucketDocument struct {
 	Full         bool                `bson:"full"`
 }
 
-// checkBuckets reads a whole bucket collection and returns its readings. It
-// holds that each document says of itself what its measurements say, and that
-// the parts of a window are numbered from 0 and closed but for the last.
+// checkBuckets reads a whole bucket collection and returns its readings. It checks that each
+// document's summary matches its measurements, and that a window's parts are numbered from 0
+// and all closed but the last.
 func checkBuckets(t testing.TB, coll *mongo.Collection, rules bucketRules) []plainReading {
 	t.Helper()
 	type window struct {
@@ -168,7 +168,7 @@ func checkBuckets(t testing.TB, coll *mongo.Collection, rules bucketRules) []pla
 	return readings
 }
 
-// check holds the rules of one document and returns its readings.
+// check applies the rules to one document and returns its readings.
 func (d *bucketDocument) check(t testing.TB, rules bucketRules) []plainReading {
 	t.Helper()
 	id := fmt.Sprintf("%+v", d.ID)
@@ -211,7 +211,7 @@ func (d *bucketDocument) check(t testing.TB, rules bucketRules) []plainReading {
 	return readings
 }
 
-// splitMeasurement returns the time and the fields of one stored reading.
+// splitMeasurement returns the time and the fields of a stored reading.
 func splitMeasurement(t testing.TB, m bson.Raw) (ts int64, fields map[string]any) {
 	t.Helper()
 	elements, err := m.Elements()
@@ -232,7 +232,7 @@ func splitMeasurement(t testing.TB, m bson.Raw) (ts int64, fields map[string]any
 	return ts, fields
 }
 
-// plainValue holds that integers are stored with 64 bits.
+// plainValue checks that integers are stored with 64 bits.
 func plainValue(t testing.TB, v bson.RawValue) any {
 	t.Helper()
 	switch v.Type {
@@ -250,14 +250,14 @@ func plainValue(t testing.TB, v bson.RawValue) any {
 	}
 }
 
-// recomputed are the statistics of a field, from its readings.
+// recomputed are a field's statistics, computed from its readings.
 type recomputed struct {
 	min, max, sum float64
-	magnitude     float64 // sum without signs, what rounding is relative to
+	magnitude     float64 // sum of absolute values, the scale of rounding errors
 	n             int64
 }
 
-// recompute adds a value; those that are no numbers have no statistics.
+// recompute adds a value; non-numeric ones have no statistics.
 func recompute(stats map[string]*recomputed, name string, value any) {
 	var v float64
 	switch value := value.(type) {
@@ -277,8 +277,8 @@ func recompute(stats map[string]*recomputed, name string, value any) {
 	s.n++
 }
 
-// equal compares with what the document says. Its sum is a double and its n a
-// long; min and max are as they came.
+// equal compares with the document's statistics. Its sum is a double and n a long; min and max
+// are unchanged.
 func (s *recomputed) equal(t testing.TB, raw bson.Raw, what string) {
 	t.Helper()
 	var have struct {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// synced is a buffer that one goroutine writes while another looks.
+// synced is a buffer that one goroutine writes while another reads.
 type synced struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -43,8 +43,7 @@ func accessFlags(cmd *cobra.Command) func(*process) (string, error) {
 	}
 }
 
-// lockPatience is how long a change waits for other changes, each of which takes some
-// milliseconds.
+// lockPatience is how long a change waits for others, which take milliseconds each.
 const lockPatience = 10 * time.Second
 
 func newTokenRevoke(p *process) *cobra.Command {
@@ -107,10 +106,10 @@ func newTokenList(p *process) *cobra.Command {
 	return cmd
 }
 
-// A listedIdentity is what is shown of an identity. It has neither secrets nor hashes of them.
+// A listedIdentity is the public part of an identity, without secrets or their hashes.
 type listedIdentity struct {
 	Name         string             `json:"name"`
-	Certificate  string             `json:"certificate,omitempty"` // empty: it has a token
+	Certificate  string             `json:"certificate,omitempty"` // empty: uses a token
 	Scopes       []access.Scope     `json:"scopes"`
 	SensorPrefix string             `json:"sensor_prefix,omitempty"`
 	Created      time.Time          `json:"created,omitzero"`
@@ -232,7 +231,7 @@ func optional(set func(string) error) func(string) error {
 	}
 }
 
-// parseExpiry reads a time after now, or a duration from now; empty: never.
+// parseExpiry parses a time after now, or a duration from now; empty: never.
 func parseExpiry(s string, now time.Time) (at time.Time, err error) {
 	if s == "" {
 		return at, nil
@@ -249,7 +248,7 @@ func parseExpiry(s string, now time.Time) (at time.Time, err error) {
 	return at.Truncate(time.Second), nil
 }
 
-// createToken writes the identity into the file; the token is empty if the identity uses a
+// createToken adds the identity to the file; the token is empty if the identity uses a
 // certificate.
 func createToken(ctx context.Context, path string, e *access.Entry) (token string, err error) {
 	hash := ""
@@ -270,8 +269,8 @@ func createToken(ctx context.Context, path string, e *access.Entry) (token strin
 	return token, nil
 }
 
-// printCreated prints only the token to stdout, so that a script can capture it, and explanations
-// to stderr.
+// printCreated prints only the token to stdout, so that scripts can capture it, and
+// explanations to stderr.
 func printCreated(p *process, path string, e *access.Entry, token string) error {
 	if token == "" {
 		_, err := fmt.Fprintf(p.stdout, "%s is in %s: a client with a certificate of %s has the scopes %s\n", printable(e.Name), path, printable(e.Certificate), joinScopes(e.Scopes))
@@ -286,7 +285,7 @@ func printCreated(p *process, path string, e *access.Entry, token string) error 
 	return err
 }
 
-// exampleOf returns a request that the identity may make, to a daemon with default settings.
+// exampleOf returns a request that the identity may make to a default daemon.
 func exampleOf(e *access.Entry) string {
 	sensor := e.SensorPrefix + "s-1"
 	if slices.Contains(e.Scopes, access.Ingest) || slices.Contains(e.Scopes, access.Admin) {

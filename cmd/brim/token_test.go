@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/brimtest"
 )
 
-// tokenOf makes an identity in an access file, and returns its token.
+// tokenOf creates an identity in an access file, and returns its token.
 func tokenOf(t *testing.T, path, name string, flags ...string) string {
 	t.Helper()
 	got := runBrim(t, nil, append([]string{"token", "create", name, "--access-file", path}, flags...)...)
@@ -119,8 +119,8 @@ func TestTokenNamesWhatIsWrong(t *testing.T) {
 	assert.ErrorContains(t, got.err, "brim token create NAME")
 }
 
-// A daemon that is asked by a known identity, by none, and by one without the scope; its
-// file changes while it runs.
+// A daemon queried by a known identity, by none, and by one without the scope, while its file
+// changes.
 func TestScopesOfTokens(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -180,7 +180,7 @@ func TestScopesOfTokens(t *testing.T) {
 	assert.Equal(t, exitDone, b.stop())
 }
 
-// ask is a request with a token.
+// ask sends a request with a token.
 func ask(t *testing.T, method, url, token string) (code int, answer string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)

@@ -19,9 +19,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/transfer"
 )
 
-// startTwoStreams starts a daemon with the streams readings and copy, in memory, that
-// asks for a token. It returns flags that name it, with the token of an identity that may
-// do all, and one that may read two sensors.
+// startTwoStreams starts a daemon with the in-memory streams readings and copy, which requires
+// a token. It returns flags for it, with the token of an identity that may do everything, and
+// one that may read two sensors.
 func startTwoStreams(t *testing.T) (b *brimProcess, all, few []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -41,8 +41,7 @@ func startTwoStreams(t *testing.T) (b *brimProcess, all, few []string) {
 	return b, append(slices.Clone(url), allToken), append(slices.Clone(url), fewToken)
 }
 
-// TestExportAndImport moves readings of all kinds from a stream to another through files
-// of each format.
+// TestExportAndImport moves readings of all kinds between streams through files of each format.
 func TestExportAndImport(t *testing.T) {
 	t.Parallel()
 	_, all, few := startTwoStreams(t)
@@ -95,7 +94,7 @@ func TestExportAndImport(t *testing.T) {
 		got := runBrim(t, nil, append(append([]string{"import", out, "--stream", "copy"}, state...), all...)...)
 		require.NoError(t, got.err, got.stderr)
 		copied, _ := export("copy", "ndjson", all)
-		var times []string // each reading, as often as it was copied
+		var times []string // each reading, once per copy
 		for _, line := range want {
 			for range n + 1 {
 				times = append(times, sortedMembers(t, line))
@@ -124,8 +123,7 @@ func TestExportAndImport(t *testing.T) {
 	assert.Equal(t, "2026-11-19", done.From)
 }
 
-// sortedMembers is a reading whose fields and tags are in the order of their names, with
-// its numbers as they are.
+// sortedMembers is a reading with sorted fields and tags, and unchanged numbers.
 func sortedMembers(t *testing.T, line string) string {
 	t.Helper()
 	var r struct {
@@ -184,8 +182,8 @@ func TestExportAndImportRefuse(t *testing.T) {
 	}
 }
 
-// TestExportRepeatsWhatFails has a daemon that answers only every other request, with
-// half a page, too many queries, or readings that other daemons might have.
+// TestExportRepeatsWhatFails has a daemon that answers only every other request, and otherwise
+// with half a page, too many queries, or readings that other daemons might have.
 func TestExportRepeatsWhatFails(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
@@ -203,7 +201,7 @@ func TestExportRepeatsWhatFails(t *testing.T) {
 			w.Header().Set("Brim-Incomplete", "other:8430")
 		case 6:
 			_, _ = w.Write([]byte(`{"sensorId":"a","ts":"2026-11-`))
-			panic(http.ErrAbortHandler) // how net/http is told to break a connection off
+			panic(http.ErrAbortHandler) // makes net/http break the connection
 		default:
 			if strings.HasSuffix(r.URL.Path, "/readings") {
 				_, _ = w.Write([]byte(`{"sensorId":"a","ts":"2026-11-21T10:00:00.000Z","fields":{"t":1.5}}` + "\n"))

@@ -11,11 +11,11 @@ import (
 	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
-// stamp is set when a release is built, "VERSION REVISION DATE":
+// stamp is set in release builds, "VERSION REVISION DATE":
 //
 //	go build -ldflags "-X 'main.stamp=v1.2.0 4f0c… 2026-11-21T10:00:00Z'" ./cmd/brim
 //
-// Without it, the version is the one that the Go toolchain recorded.
+// Without it, the version is the one recorded by the Go toolchain.
 var stamp string //nolint:gochecknoglobals // only a variable can be set by the linker
 
 // readVersion returns the version of this program.
@@ -31,8 +31,8 @@ func newVersion(p *process) *cobra.Command {
 	return cmd
 }
 
-// newMan returns `brim man DIR`, which writes a manual page for each command.
-// It is for packing a release, so it is not listed.
+// newMan returns `brim man DIR`, which writes a manual page for each command. It is for release
+// packaging, so it is not listed.
 func newMan(p *process) *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "Write a manual page for each command into a folder", Hidden: true,
@@ -47,8 +47,8 @@ func newMan(p *process) *cobra.Command {
 	}
 }
 
-// writeManuals writes the pages of a command and of all below it. The same
-// version gives the same bytes: its date is that of the revision.
+// writeManuals writes the pages of a command and its subcommands. The output is reproducible:
+// the date is the revision's.
 func writeManuals(root *cobra.Command, dir string, v daemon.Version) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the folder for manual pages: %w", err)
@@ -57,7 +57,7 @@ func writeManuals(root *cobra.Command, dir string, v daemon.Version) error {
 	if err != nil {
 		date = time.Unix(0, 0).UTC() // unknown; the current date would make the page differ every day
 	}
-	root.DisableAutoGenTag = true // it would add the current date
+	root.DisableAutoGenTag = true // would add the current date
 	header := &doc.GenManHeader{Section: "1", Date: &date, Source: "brim " + v.Version, Manual: "Brim"}
 	if err := doc.GenManTreeFromOpts(root, doc.GenManTreeOptions{Header: header, Path: dir, CommandSeparator: "-"}); err != nil {
 		return fmt.Errorf("write manual pages: %w", err)

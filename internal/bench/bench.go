@@ -1,14 +1,13 @@
-// Package bench runs experiments. An experiment compares what was published
-// about MongoDB as a store of telemetry with what the machine at hand shows. It
-// is data (variants in rows, measures in columns, claims about them) and one
-// script that measures, and that a failed step ends; each is a package below this one:
+// Package bench runs experiments that compare published claims about MongoDB as a telemetry
+// store with what this machine shows. An experiment is data (variants in rows, measures in
+// columns, claims about them) plus one measuring script that stops at the first failed step.
+// Each one is a package below this one:
 //
 //	             ┌ MongoDB   a mongod of its own in a scratch directory, or a scratch database of the user's ┐
 //	Config ─▶ Lab┤                                                                                          ├─▶ tables ─▶ claims ─▶ Result ─▶ report
 //	             └ Daemon    brim serve on that MongoDB, and brim load                                      ┘
 //
-// To add an experiment: declare its cells with what measures them, its tables and claims,
-// and list it in `brim bench`.
+// To add an experiment, declare its cells, tables and claims, and list it in `brim bench`.
 package bench
 
 import (
@@ -38,59 +37,58 @@ import (
 // An Experiment answers one question.
 type Experiment struct {
 	Name     string // as in `brim bench NAME`
-	Question string // that it answers, in one sentence
-	// Full and Quick are about how long it takes.
+	Question string // one sentence, answered by the experiment
+	// Full and Quick are roughly how long a run takes.
 	Full, Quick time.Duration
-	// Restarts names the part that needs a mongod of its own, and is left out with
-	// a user's MongoDB; empty: none.
+	// Restarts names the part that needs its own mongod and is left out with a user's MongoDB;
+	// empty: none.
 	Restarts string
 	// Extra experiments are not part of `brim bench all`.
 	Extra  bool
 	Cells  []Cell  // in the order in which they run
-	Tables []Table // that Run fills
+	Tables []Table // filled by Run
 	Claims []Claim // about the figures in the tables
-	// Answers to the question: the first one that holds is that of the result.
+	// Answers to the question; the result uses the first one that holds.
 	Answers []Answer
-	// Run measures. It is a script: a step that fails ends it, see Check.
+	// Run measures. It is a script: a failed step ends it, see Check.
 	Run func(ctx context.Context, lab *Lab)
 }
 
-// A Cell is a part of an experiment that can be run without the others.
+// A Cell is a part of an experiment that can run on its own.
 type Cell struct {
 	Name string `json:"name"` // as in --cells
-	What string `json:"what"` // it measures
-	// Slow is why a quick run leaves it out, unless it is asked for; empty: it does
-	// not.
+	What string `json:"what"` // what it measures
+	// Slow is why a quick run skips it unless asked for; empty: a quick run includes it.
 	Slow string `json:"not_in_quick,omitempty"`
-	// Own cells need a mongod of the experiment's own.
+	// Own cells need the experiment's own mongod.
 	Own bool `json:"-"`
-	// OnRequest cells run only if they are asked for by name.
+	// OnRequest cells run only when asked for by name.
 	OnRequest bool                      `json:"-"`
-	Run       func(ctx context.Context) `json:"-"` // measures it, see Lab.RunCells
+	Run       func(ctx context.Context) `json:"-"` // see Lab.RunCells
 }
 
 // Config says how experiments are run.
 type Config struct {
-	Brim    string // the program that daemons and load are run with
+	Brim    string // the binary for daemons and load
 	Version string // of Brim
-	// URI is that of the user's own MongoDB, in which a scratch database is made.
-	// Empty: experiments start mongods of their own, and remove them.
+	// URI is the user's own MongoDB, where a scratch database is created. Empty: experiments
+	// start their own mongods and remove them.
 	URI       string
-	MongodBin string // the mongod to start; empty: as the daemon finds or installs it
-	Dir       string // where the scratch directory is made; empty: the system's
+	MongodBin string // the mongod to start; empty: found or installed as by the daemon
+	Dir       string // parent of the scratch directory; empty: the system's
 	Quick     bool
-	// Hasty measurements begin without waiting until mongod is quiet. For tests, whose
-	// figures mean nothing.
+	// Hasty measurements begin without waiting for a quiet mongod. For tests, where the figures
+	// mean nothing.
 	Hasty    bool
 	Repeats  int      // 1 to 100; 0: 3
 	Seed     uint64   // of random numbers
-	Cells    []string // of the experiment; empty: all that are not too slow
-	Database string   // scratch, in a user's MongoDB; empty: ScratchName
-	// Abort makes the end quick when it is done: processes are killed, not stopped.
-	// Scratch data is removed all the same. nil: never.
+	Cells    []string // cells to run; empty: all that are not too slow
+	Database string   // scratch database in a user's MongoDB; empty: ScratchName
+	// Abort, once done, hurries the end: processes are killed, not stopped. Scratch data is
+	// still removed. nil: never.
 	Abort    context.Context
 	Progress func(Progress) // called at each step; may be nil
-	Out      io.Writer      // gets the output of installations, and warnings of daemons; may be nil
+	Out      io.Writer      // gets installation output and daemon warnings; may be nil
 }
 
 // The default and the maximum of Config.Repeats.
@@ -99,37 +97,37 @@ const (
 	MaxRepeats     = 100
 )
 
-// Progress is how far an experiment is.
+// Progress is how far an experiment has got.
 type Progress struct {
 	Experiment string
 	Step       int           // from 1
-	What       string        // the step does
+	What       string        // what the step does
 	Elapsed    time.Duration // since the experiment began
 	Expected   time.Duration // for all of it
 }
 
-// A Lab is where one experiment runs. It fills the tables of its Result.
+// A Lab runs one experiment and fills the tables of its Result.
 type Lab struct {
 	*Result
 
-	Dir string // scratch, which is removed in the end
+	Dir string // scratch, removed at the end
 
 	config     Config
 	experiment *Experiment
-	database   string // scratch, in a user's MongoDB
+	database   string // scratch database in a user's MongoDB
 	began      time.Time
 	expected   time.Duration
 	step       int
 	what       string      // what the current step does
-	open       []io.Closer // daemons and MongoDBs, in the order of their start
+	open       []io.Closer // daemons and MongoDBs, in start order
 }
 
-// ErrInterrupted is why an experiment ended before its time.
+// ErrInterrupted means that an experiment was cut short.
 var ErrInterrupted = errors.New("interrupted")
 
-// Run runs an experiment. The result is returned also if it failed or was
-// interrupted, with what was measured until then; it is nil only if it could not
-// begin. When Run returns, scratch data and processes are removed.
+// Run runs an experiment. A failed or interrupted one still returns what was measured so far;
+// the result is nil only if it could not begin. When Run returns, scratch data and processes
+// are gone.
 func Run(ctx context.Context, e *Experiment, c Config) (r *Result, err error) {
 	c.Repeats = cmp.Or(c.Repeats, DefaultRepeats)
 	if c.Out == nil {
@@ -175,7 +173,7 @@ func Run(ctx context.Context, e *Experiment, c Config) (r *Result, err error) {
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		// The error of a measurement that was cut off says nothing more.
+		// The error of an interrupted measurement adds nothing.
 		r.Interrupted, err = true, fmt.Errorf("%s: %w", e.Name, ErrInterrupted)
 	default:
 		err = fmt.Errorf("%s: %w", e.Name, err)
@@ -187,29 +185,29 @@ func Run(ctx context.Context, e *Experiment, c Config) (r *Result, err error) {
 // A failure is what ended an experiment.
 type failure struct{ error }
 
-// Check ends the experiment if a step has failed, as a failed requirement ends a test:
-// Run keeps what was measured, closes what is open and returns the error. In other
-// goroutines than that of Experiment.Run it is for what Try calls.
+// Check ends the experiment if a step failed, as a failed requirement ends a test: Run keeps
+// what was measured, closes what is open and returns the error. Call it only from
+// Experiment.Run's goroutine or within Try.
 func Check(err error) {
 	if err != nil {
 		panic(failure{err}) //nolint:forbidigo // Try recovers it
 	}
 }
 
-// Checkf is Check, with what was being done.
+// Checkf is Check with a description of what was being done.
 func Checkf(err error, doing string, args ...any) {
 	if err != nil {
 		Check(fmt.Errorf(doing+": %w", append(args, err)...))
 	}
 }
 
-// Must returns what a step returned, or ends the experiment as Check does.
+// Must returns the result of a step, or ends the experiment as Check does.
 func Must[T any](v T, err error) T {
 	Check(err)
 	return v
 }
 
-// Try returns why Check ended what it called.
+// Try calls do and returns the error that Check ended it with.
 func Try(do func()) (err error) {
 	defer func() {
 		switch ended := recover().(type) {
@@ -217,14 +215,14 @@ func Try(do func()) (err error) {
 		case failure:
 			err = ended.error
 		default:
-			panic(ended) //nolint:forbidigo // a defect, which is not hidden
+			panic(ended) //nolint:forbidigo // a bug, not hidden
 		}
 	}()
 	do()
 	return nil
 }
 
-// Together does n things at once, and ends the experiment if one of them fails.
+// Together runs n calls at once, and ends the experiment if one of them fails.
 func Together(ctx context.Context, n int, do func(ctx context.Context, i int)) {
 	group, under := errgroup.WithContext(ctx)
 	for i := range n {
@@ -233,13 +231,13 @@ func Together(ctx context.Context, n int, do func(ctx context.Context, i int)) {
 	Check(group.Wait())
 }
 
-// ScratchName is the name of a new database. Those that begin in the same second
-// differ by chance: in containers all have the same process number.
+// ScratchName returns a name for a new database. A random suffix tells apart those that begin
+// in the same second; in containers the process IDs are all the same.
 func ScratchName(at time.Time) string {
 	return fmt.Sprintf("brim_bench_%s_%08x", at.UTC().Format("20060102_150405"), rand.Uint32()) //nolint:gosec // not secret
 }
 
-// without says why a cell is not measured; empty: it is.
+// without returns why a cell is not measured; empty: it is.
 func (l *Lab) without(c *Cell) string {
 	switch asked := l.Asked(c.Name); {
 	case len(l.config.Cells) > 0 && !asked:
@@ -259,7 +257,7 @@ func (l *Lab) Has(cell string) bool {
 	return slices.ContainsFunc(l.experiment.Cells, func(c Cell) bool { return c.Name == cell && l.without(&c) == "" })
 }
 
-// RunCells runs those cells that are to be measured.
+// RunCells runs the cells to be measured.
 func (l *Lab) RunCells(ctx context.Context, cells []Cell) {
 	for _, c := range cells {
 		if l.Has(c.Name) {
@@ -268,23 +266,22 @@ func (l *Lab) RunCells(ctx context.Context, cells []Cell) {
 	}
 }
 
-// Asked reports whether a cell was asked for by its name.
+// Asked reports whether a cell was asked for by name.
 func (l *Lab) Asked(cell string) bool { return slices.Contains(l.config.Cells, cell) }
 
-// Own reports whether the experiment starts mongods of its own, and may restart
-// them and choose their settings.
+// Own reports whether the experiment starts its own mongods, and so may restart and configure
+// them.
 func (l *Lab) Own() bool { return l.config.URI == "" }
 
-// OwnOnly is why something is left out that needs a mongod of its own.
+// OwnOnly is why something that needs its own mongod is left out.
 const OwnOnly = "it needs a mongod of its own, with other settings or restarts; run it without --mongo-uri"
 
-// Add appends samples to a cell of a table, which the experiment declares.
+// Add appends samples to a cell of a declared table.
 func (l *Lab) Add(table, variant, measure string, values ...float64) {
 	l.Table(table).Add(variant, measure, values...)
 }
 
-// Row appends one sample to each of the declared measures of a variant, in their
-// order.
+// Row appends one sample to each of a variant's declared measures, in order.
 func (l *Lab) Row(table, variant string, values ...float64) {
 	t := l.Table(table)
 	for i, v := range values {
@@ -292,15 +289,15 @@ func (l *Lab) Row(table, variant string, values ...float64) {
 	}
 }
 
-// On measures on a MongoDB that is closed afterwards.
+// On measures on a MongoDB and then closes it.
 func (l *Lab) On(ctx context.Context, s Setting, measure func(m *MongoDB)) {
 	m := l.Start(ctx, s)
 	measure(m)
 	Check(m.Close())
 }
 
-// InTurns gives each of n subjects some of the items, then the next ones, so that a
-// slow moment affects all.
+// InTurns gives each of n subjects a chunk of the items, then the next chunk, so that a slow
+// moment affects all subjects.
 func InTurns[T any](n int, items []T, atOnce int, do func(subject int, some []T)) {
 	for some := range slices.Chunk(items, max(atOnce, 1)) {
 		for subject := range n {
@@ -309,9 +306,8 @@ func InTurns[T any](n int, items []T, atOnce int, do func(subject int, some []T)
 	}
 }
 
-// Every calls sample immediately and then at an interval, until stop is called, which
-// waits for the last call and returns why it failed, if it did. It ends with the first
-// failure.
+// Every calls sample immediately and then at an interval, until it fails or stop is called.
+// stop waits for the last call and returns its error.
 func Every(ctx context.Context, interval time.Duration, sample func(ctx context.Context)) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -334,7 +330,7 @@ func Every(ctx context.Context, interval time.Duration, sample func(ctx context.
 	}
 }
 
-// Step says what begins now.
+// Step reports what begins now.
 func (l *Lab) Step(format string, args ...any) {
 	l.step++
 	l.what = fmt.Sprintf(format, args...)
@@ -359,7 +355,7 @@ func (l *Lab) environment(version string) Environment {
 	return e
 }
 
-// saw notes what a MongoDB is like.
+// saw records the properties of a MongoDB.
 func (e *Environment) saw(version, topology, compressor string, cacheMiB int64) {
 	e.Mongod = version
 	appendNew(&e.Topologies, topology)
@@ -374,8 +370,7 @@ func appendNew[T comparable](to *[]T, v T) {
 	}
 }
 
-// ended removes c from the list of what is open, and reports whether it was on
-// it.
+// ended removes c from the open list, and reports whether it was there.
 func (l *Lab) ended(c io.Closer) bool {
 	at := slices.Index(l.open, c)
 	if at < 0 {
@@ -385,7 +380,7 @@ func (l *Lab) ended(c io.Closer) bool {
 	return true
 }
 
-// close ends what is left over and removes the scratch directory.
+// close closes what is still open and removes the scratch directory.
 func (l *Lab) close() error {
 	var errs []error
 	for len(l.open) > 0 {
@@ -394,20 +389,20 @@ func (l *Lab) close() error {
 	return errors.Join(append(errs, os.RemoveAll(l.Dir))...)
 }
 
-// A Daemon is `brim serve` that writes into an experiment's MongoDB.
+// A Daemon is a `brim serve` writing to an experiment's MongoDB.
 type Daemon struct {
 	*launch.Daemon
 	lab *Lab
 	dir string
 }
 
-// Daemon starts one on a MongoDB, with further flags. The collections of its
-// streams are in the MongoDB's database.
+// Daemon starts one on a MongoDB with extra flags. Its streams' collections are in that
+// MongoDB's database.
 func (l *Lab) Daemon(ctx context.Context, m *MongoDB, flags ...string) *Daemon {
 	return l.daemon(ctx, m, false, flags)
 }
 
-// SecuredDaemon starts one whose listeners have TLS.
+// SecuredDaemon starts one with TLS on its listeners.
 func (l *Lab) SecuredDaemon(ctx context.Context, m *MongoDB, flags ...string) *Daemon {
 	return l.daemon(ctx, m, true, flags)
 }
@@ -415,7 +410,7 @@ func (l *Lab) SecuredDaemon(ctx context.Context, m *MongoDB, flags ...string) *D
 func (l *Lab) daemon(ctx context.Context, m *MongoDB, secured bool, flags []string) *Daemon {
 	dir, err := os.MkdirTemp(l.Dir, "daemon-")
 	Checkf(err, "make a directory for the daemon")
-	config := filepath.Join(dir, "brim.yaml") // the URI may have a secret, which must not show in a list of processes
+	config := filepath.Join(dir, "brim.yaml") // the URI may contain a secret, which must not show up in process lists
 	err = os.WriteFile(config, fmt.Appendf(nil, "mongo-uri: %q\ndatabase: %q\ndata-dir: %q\n", m.URI(), m.Name, filepath.Join(dir, "data")), 0o600)
 	Checkf(err, "write the daemon's configuration")
 	c := launch.Config{Brim: l.config.Brim, Args: append([]string{"--config", config}, flags...), Out: l.config.Out, Abort: l.config.Abort}
@@ -432,7 +427,7 @@ func (d *Daemon) Load(ctx context.Context, flags ...string) *load.Result {
 	return d.StartLoad(ctx, flags...)()
 }
 
-// StartLoad starts `brim load` against the daemon; wait returns its result. It ends with ctx.
+// StartLoad starts `brim load`, which ends with ctx; wait returns its result.
 func (d *Daemon) StartLoad(ctx context.Context, flags ...string) (wait func() *load.Result) {
 	var result *load.Result
 	var group errgroup.Group
@@ -446,12 +441,12 @@ func (d *Daemon) StartLoad(ctx context.Context, flags ...string) (wait func() *l
 	}
 }
 
-// Between is the parameters of a query about a time range.
+// Between returns query parameters for a time range.
 func Between(from, to time.Time) string {
 	return url.Values{"from": {from.Format(time.RFC3339Nano)}, "to": {to.Format(time.RFC3339Nano)}}.Encode()
 }
 
-// Get returns the whole answer to GET of a path, whose status must be 200.
+// Get returns the body of a GET response, which must have status 200.
 func (d *Daemon) Get(ctx context.Context, client *http.Client, path string) []byte {
 	address := "http://" + d.HTTP + path
 	resp, err := client.Do(Must(http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)))
@@ -482,8 +477,8 @@ func (d *Daemon) Measure(ctx context.Context, m *MongoDB, do func(ctx context.Co
 	return s
 }
 
-// Close stops the daemon, which stores what it has, and removes its directory.
-// Further calls do nothing.
+// Close stops the daemon, which first stores what it holds, and removes its directory. Further
+// calls do nothing.
 func (d *Daemon) Close() error {
 	if !d.lab.ended(d) {
 		return nil

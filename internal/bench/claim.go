@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/chart"
 )
 
-// A Verdict says whether this machine shows what was published.
+// A Verdict is whether this machine shows what was published.
 type Verdict string
 
 // The verdicts.
@@ -29,18 +29,17 @@ const (
 // A Rule is how a claim is checked.
 type Rule int
 
-// The rules. Repeats of paired variants ran in turn, so that what slowed one of
-// them in a repeat slowed the other.
+// The rules. Paired variants run in turn, so that a slow moment in a repeat affects both.
 const (
 	Value         Rule = iota // the value is the published one
 	AtMost                    // every repeat is at most the published value
 	AtLeast                   // every repeat is at least the published value
-	Factor                    // from one variant to the other there is the published factor; 0: any above 1
+	Factor                    // one variant is the published factor times the other; 0: any factor above 1
 	PairedFactor              // the same, repeat by repeat
 	Same                      // the two variants do not differ
 	PairedSame                // the same, repeat by repeat
 	FactorAtLeast             // repeat by repeat, the median factor is at least the published one
-	FactorAtMost              // and at most
+	FactorAtMost              // the same with at most
 )
 
 func (r Rule) compares() bool { return r >= Factor }
@@ -48,35 +47,35 @@ func (r Rule) paired() bool   { return r == PairedFactor || r == PairedSame }
 func (r Rule) same() bool     { return r == Same || r == PairedSame }
 
 const (
-	// alike is the factor up to which two sizes count as the same: machines differ
-	// by that much for reasons that have nothing to do with MongoDB.
+	// alike is the factor up to which two sizes count as the same: machines differ that much
+	// for reasons unrelated to MongoDB.
 	alike = 1.5
-	// noticeable is the factor below which there is no difference, even if the
-	// repeats do not overlap: three repeats are too few to show less.
+	// noticeable is the factor below which there is no difference even if the repeats do not
+	// overlap: three repeats are too few to show less.
 	noticeable = 1.1
 )
 
-// A Claim is what was published about one thing, and how to check it.
+// A Claim is a published statement and how to check it.
 type Claim struct {
 	Says        string
-	Published   float64 // a factor for rules that compare, a value in Unit for the others
-	PublishedAs string  // as it was published, as in "85 → 650 µs"
+	Published   float64 // a factor for rules that compare, otherwise a value in Unit
+	PublishedAs string  // the published wording, as in "85 → 650 µs"
 	Unit        Unit    // of the figures
 	Rule        Rule
-	From        Figure // of rules that compare
+	From        Figure // for rules that compare
 	Of          Figure
 	Alike       float64 // the factor up to which sizes count as the same; 0: 1.5, and 1.1 for Same
 	Because     string  // why this machine may differ; one sentence
 }
 
-// An Answer is a sentence that the figure of a claim decides on.
+// An Answer is a sentence chosen by a claim's figure.
 type Answer struct {
-	Claim  string  // what it says
+	Claim  string  // Claim.Says
 	AtMost float64 // the answer holds if the measured figure is at most this; 0: always
-	Says   string  // %s is the figure
+	Says   string  // %s becomes the figure
 }
 
-// answer returns the first that holds; empty if none does, or its claim was not checked.
+// answer returns the first one that holds; empty if none does or its claim was not checked.
 func answer(all []Answer, rows []Row) string {
 	for _, a := range all {
 		for i := range rows {
@@ -88,7 +87,7 @@ func answer(all []Answer, rows []Row) string {
 	return ""
 }
 
-// The sentences of a row, unless the claim has its own.
+// Explanations of a verdict, unless the claim has its own.
 const (
 	whyAgrees    = "The measured figure agrees with the published one."
 	whyBlurred   = "The repeats of the two overlap: no difference was seen."
@@ -140,7 +139,7 @@ func (c Claim) check(from, of Samples) (Row, bool) {
 // compare checks the ratios of two variants.
 func (c Claim) compare(from, of, ratios Samples) (Verdict, string) {
 	factor, none := ratios.Median(), ""
-	const slack = 0.005 // a promise is not missed by that
+	const slack = 0.005 // a miss by this much does not break a promise
 	switch {
 	case c.Rule == FactorAtLeast && factor >= c.Published*(1-slack), c.Rule == FactorAtMost && factor <= c.Published*(1+slack):
 		return Confirmed, whyAgrees
@@ -180,20 +179,19 @@ func bound(all, none bool) (Verdict, string) {
 	return NotSeen, whySomeAbove
 }
 
-// apart is the factor between two values, 1 or more.
+// apart returns the factor between two values, 1 or more.
 func apart(a, b float64) float64 { return math.Exp(math.Abs(math.Log(a / b))) }
 
-// Samples are what the repeats of one measurement gave, in their order.
+// Samples are the results of a measurement's repeats, in order.
 type Samples []float64
 
-// Min returns the smallest sample; NaN of none.
+// Min returns the smallest sample; NaN if there are none.
 func (s Samples) Min() float64 { return s.Quantile(0) }
 
-// Max returns the largest sample; NaN of none.
+// Max returns the largest sample; NaN if there are none.
 func (s Samples) Max() float64 { return s.Quantile(1) }
 
-// Median returns the one in the middle, or the mean of the two there; NaN of
-// none.
+// Median returns the middle sample, or the mean of the middle two; NaN if there are none.
 func (s Samples) Median() float64 {
 	if len(s) == 0 {
 		return math.NaN()
@@ -202,11 +200,11 @@ func (s Samples) Median() float64 {
 	return (sorted[(len(s)-1)/2] + sorted[len(s)/2]) / 2
 }
 
-// Mean returns the mean; NaN of none.
+// Mean returns the mean; NaN if there are no samples.
 func (s Samples) Mean() float64 { return stat.Mean(s, nil) }
 
-// Quantile returns the least sample that is not exceeded by a part q of all: of
-// fewer than 100, p99 is the greatest. NaN of none.
+// Quantile returns the smallest sample with at least a fraction q at or below it: below 100
+// samples, p99 is the largest. NaN if there are none.
 func (s Samples) Quantile(q float64) float64 {
 	if len(s) == 0 {
 		return math.NaN()
@@ -214,12 +212,12 @@ func (s Samples) Quantile(q float64) float64 {
 	return stat.Quantile(q, stat.Empirical, slices.Sorted(slices.Values(s)), nil)
 }
 
-// Overlaps reports whether the ranges of two have something in common.
+// Overlaps reports whether the two ranges overlap.
 func (s Samples) Overlaps(other Samples) bool {
 	return s.Min() <= other.Max() && other.Min() <= s.Max()
 }
 
-// Over divides the samples by those of the same repeats of other.
+// Over divides each sample by other's sample of the same repeat.
 func (s Samples) Over(other Samples) Samples {
 	ratios := make(Samples, min(len(s), len(other)))
 	for i := range ratios {
@@ -231,7 +229,7 @@ func (s Samples) Over(other Samples) Samples {
 // A Unit is what a figure is measured in.
 type Unit string
 
-// The units. Times are factors.
+// The units. Times is for factors.
 const (
 	Seconds   Unit = "s"
 	PerSecond Unit = "/s"
@@ -241,14 +239,14 @@ const (
 	Times     Unit = "x"
 )
 
-// Chart is the unit that charts know.
+// Chart returns the matching chart unit.
 func (u Unit) Chart() chart.Unit {
 	switch u {
 	case Seconds:
 		return chart.Seconds
 	case PerSecond:
 		return chart.PerSecond
-	case Bytes: // in powers of ten, as in what was published
+	case Bytes: // powers of ten, as published
 		return chart.DecimalBytes
 	case Ratio:
 		return chart.Ratio
@@ -256,7 +254,7 @@ func (u Unit) Chart() chart.Unit {
 	return chart.Count
 }
 
-// Format writes a figure with three digits: 1.25 ms, 4.20x.
+// Format formats a figure with three digits: 1.25 ms, 4.20x.
 func (u Unit) Format(v float64) string {
 	digits := func(v float64) string {
 		return strconv.FormatFloat(v, 'f', 2-min(int(math.Log10(max(math.Abs(v), 1))), 2), 64)
@@ -274,7 +272,7 @@ func (u Unit) Format(v float64) string {
 	return chart.Format(u.Chart(), v)
 }
 
-// Spread writes samples: the median, and the range if they differ.
+// Spread formats samples: the median, and the range if they differ.
 func (u Unit) Spread(s Samples) string {
 	if len(s) < 2 || s.Min() == s.Max() {
 		return u.Format(s.Median())
@@ -285,15 +283,15 @@ func (u Unit) Spread(s Samples) string {
 // A Line is base + each·x.
 type Line struct {
 	Base, Each           float64
-	BaseError, EachError float64 // standard errors; NaN of a line through two points
+	BaseError, EachError float64 // standard errors; NaN for a line through two points
 }
 
 // At returns the line's value at x.
 func (l Line) At(x float64) float64 { return l.Base + l.Each*x }
 
-// FitLine returns the line of least squares. Each deviation counts in proportion
-// to its value: the smallest cost says as much as one a hundred times as large. It
-// takes values above 0 at two places or more; false for others.
+// FitLine fits a line by least squares of relative deviations: the smallest cost counts as much
+// as one a hundred times as large. It needs positive values at two or more distinct x;
+// otherwise it returns false.
 func FitLine(x, y []float64) (l Line, ok bool) {
 	weights := make([]float64, len(y))
 	for i, v := range y {

@@ -149,8 +149,8 @@ func TestFitLine(t *testing.T) {
 	assert.InDelta(t, 14, l.At(2), 1e-9)
 	assert.InDelta(t, 0, l.BaseError, 1e-6)
 	assert.InDelta(t, 0, l.EachError, 1e-6)
-	// An error of a tenth of the largest moves the line at the smallest by less than
-	// its own tenth.
+	// An error of a tenth in the largest value moves the line at the smallest by less than a
+	// tenth.
 	l, _ = FitLine([]float64{1, 10, 100}, []float64{12, 30, 231})
 	assert.InEpsilon(t, 12, l.At(1), 0.1)
 	assert.InEpsilon(t, 0.6070529520472359, l.BaseError, 1e-6) // by the textbook's sums

@@ -18,8 +18,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench/timeseries"
 )
 
-// TestClaimsAreAboutDeclaredFigures of each experiment: a claim about a table or a
-// measure that does not exist would never be checked.
+// TestClaimsAreAboutDeclaredFigures covers every experiment: a claim about an undeclared table
+// or measure would never be checked.
 func TestClaimsAreAboutDeclaredFigures(t *testing.T) {
 	t.Parallel()
 	for _, e := range []*bench.Experiment{

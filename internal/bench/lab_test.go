@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { mongodtest.Main(m) }
 
-// trial is an experiment that does what a test wants.
+// trial returns an experiment that runs the given script.
 func trial(run func(ctx context.Context, lab *Lab) error) *Experiment {
 	return &Experiment{
 		Name: "trial", Question: "Does it run?", Full: time.Minute, Quick: time.Second,
@@ -53,7 +53,7 @@ func TestOwnMongodIsRemoved(t *testing.T) {
 		require.NoError(t, err)
 		assert.EqualValues(t, 1, n)
 		assert.Positive(t, m.Kill(ctx))
-		return nil // and leaves it running
+		return nil // leaves it running
 	}), Config{
 		Dir: dir, MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Progress: func(p Progress) { steps = append(steps, p) },
 	})
@@ -79,14 +79,14 @@ func TestUsersMongoDBIsLeftAsItWas(t *testing.T) {
 	name := ""
 	r, err := Run(ctx, trial(func(ctx context.Context, lab *Lab) error {
 		assert.False(t, lab.Own())
-		require.ErrorIs(t, Try(func() { lab.Start(ctx, Setting{Standalone: true}) }), ErrOwnOnly)
+		require.ErrorIs(t, Try(func() { lab.Start(ctx, Setting{Standalone: true}) }), errOwnOnly)
 		m := lab.Start(ctx, Setting{})
 		name = m.Name
 		_, err := m.Database().Collection("c").InsertOne(ctx, bson.D{})
 		require.NoError(t, err)
-		require.ErrorIs(t, Try(func() { m.Restart(ctx, Setting{}) }), ErrOwnOnly)
-		require.ErrorIs(t, Try(func() { m.Set(ctx, nil) }), ErrOwnOnly)
-		require.ErrorIs(t, Try(func() { m.Kill(ctx) }), ErrOwnOnly)
+		require.ErrorIs(t, Try(func() { m.Restart(ctx, Setting{}) }), errOwnOnly)
+		require.ErrorIs(t, Try(func() { m.Set(ctx, nil) }), errOwnOnly)
+		require.ErrorIs(t, Try(func() { m.Kill(ctx) }), errOwnOnly)
 		require.NoError(t, Try(func() { CPU(m.Counters(ctx)) }))
 		cancel() // as Ctrl-C does
 		return context.Cause(ctx)
@@ -102,7 +102,7 @@ func TestUsersMongoDBIsLeftAsItWas(t *testing.T) {
 
 func TestUnknownCPU(t *testing.T) {
 	t.Parallel()
-	assert.True(t, math.IsNaN(CPU(doctor.Counters{})), "which tables leave out")
+	assert.True(t, math.IsNaN(CPU(doctor.Counters{})), "and tables leave it out")
 }
 
 func TestAbortKillsAndCleansUp(t *testing.T) {
@@ -118,7 +118,7 @@ func TestAbortKillsAndCleansUp(t *testing.T) {
 		kill()
 		return ctx.Err()
 	}), Config{Dir: dir, MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Abort: abort})
-	require.EqualError(t, err, "trial: interrupted", "that a mongod was killed is no news")
+	require.EqualError(t, err, "trial: interrupted", "killing mongod is not an error")
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	assert.Empty(t, left)
@@ -140,7 +140,7 @@ func TestCellsAreChosen(t *testing.T) {
 			has := []bool{lab.Has("a"), lab.Has("b")}
 			assert.Equal(t, c.has, has)
 			assert.False(t, lab.Has("c"))
-			assert.Equal(t, len(c.cells) > 0, lab.Asked("b"), "a cell that is measured anyway was not asked for")
+			assert.Equal(t, len(c.cells) > 0, lab.Asked("b"), "being measured is not being asked for")
 			return nil
 		}), Config{Dir: t.TempDir(), Quick: c.quick, Cells: c.cells})
 		require.NoError(t, err)
@@ -194,7 +194,7 @@ func TestAFailedStepEndsTheExperiment(t *testing.T) {
 	ended := make(chan struct{})
 	e := trial(nothing)
 	e.Run = func(ctx context.Context, lab *Lab) {
-		context.AfterFunc(ctx, func() { close(ended) }) // as what runs in the background
+		context.AfterFunc(ctx, func() { close(ended) }) // like background work
 		lab.Step("ask %d times", 2)
 		assert.Equal(t, 3, Must(3, nil))
 		Check(nil)
@@ -203,7 +203,7 @@ func TestAFailedStepEndsTheExperiment(t *testing.T) {
 	}
 	r, err := Run(t.Context(), e, Config{Dir: t.TempDir()})
 	require.ErrorIs(t, err, failed)
-	require.EqualError(t, err, "trial: ask 2 times: no answer", "which names the step")
+	require.EqualError(t, err, "trial: ask 2 times: no answer", "names the step")
 	assert.Equal(t, err.Error(), r.Error)
 	<-ended
 	e.Run = func(context.Context, *Lab) { panic("a defect") }

@@ -21,59 +21,58 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// A Setting is how the mongod of an experiment is to be. What is not set is as
-// in the daemon's own mongod, but for the cache, which is pinned.
+// A Setting configures an experiment's mongod. Anything unset is as in the daemon's own mongod,
+// except for the cache, which is pinned.
 type Setting struct {
 	Standalone bool
 	CacheGB    float64           // 0: 1; DefaultCache: mongod's own choice
-	Compressor store.Compressor  // of collections that name none; empty: snappy
+	Compressor store.Compressor  // for collections that name none; empty: snappy
 	Parameters map[string]string // as for --setParameter
 	// CheckpointInterval is in whole seconds; 0: mongod's own, 60 s.
 	CheckpointInterval time.Duration
-	EngineConfig       string // for WiredTiger, as it is
+	EngineConfig       string // passed to WiredTiger as is
 }
 
-// pinnedCacheGB is the cache where an experiment does not vary it: small enough
-// for a laptop, and large enough for the data of an experiment.
+// pinnedCacheGB is the cache size unless an experiment varies it: small enough for a laptop,
+// and large enough for an experiment's data.
 const pinnedCacheGB = 1
 
-// DefaultCache leaves the size of the cache to mongod.
+// DefaultCache leaves the cache size to mongod.
 const DefaultCache = -1
 
-// special reports whether only a mongod of the experiment's own can be so.
+// special reports whether the setting requires the experiment's own mongod.
 func (s Setting) special() bool {
 	return s.Standalone || s.CacheGB != 0 || len(s.Parameters) > 0 || s.CheckpointInterval != 0 || s.EngineConfig != ""
 }
 
-// ErrOwnOnly is the answer to a setting that a user's MongoDB is not given.
-var ErrOwnOnly = errors.New(OwnOnly)
+// errOwnOnly rejects a special setting on a user's MongoDB.
+var errOwnOnly = errors.New(OwnOnly)
 
 // A MongoDB is where an experiment writes.
 type MongoDB struct {
-	// Connection is as the daemon's own: its database has the concerns majority and
-	// journaled.
+	// Connection is configured as the daemon's own: majority and journaled.
 	*store.Connection
 	Name string // of the database
 
 	lab     *Lab
 	setting Setting
-	server  *mongod.Server // nil: the user's
-	dir     string         // of the server
-	claimed bool           // the database of a user's: there may be scratch data in it
+	server  *mongod.Server // nil: the user's MongoDB
+	dir     string         // of the server's files
+	claimed bool           // a user's database, which may hold scratch data
 }
 
-// ownDatabase is the database in mongods of an experiment's own.
+// ownDatabase is the database in the experiment's own mongods.
 const ownDatabase = "bench"
 
 const closeTimeout = 30 * time.Second
 
-// Start returns a MongoDB with that setting and an empty database: a mongod that
-// is started for it, or the user's, which takes no special setting.
+// Start returns a MongoDB with an empty database: a new mongod, or the user's MongoDB, which
+// takes no special setting.
 func (l *Lab) Start(ctx context.Context, s Setting) *MongoDB {
 	m := &MongoDB{lab: l, setting: s, Name: ownDatabase}
 	if !l.Own() {
 		if s.special() {
-			Check(ErrOwnOnly)
+			Check(errOwnOnly)
 		}
 		m.Name = l.database
 	}
@@ -87,13 +86,13 @@ func (l *Lab) Start(ctx context.Context, s Setting) *MongoDB {
 	names, err := m.Database().ListCollectionNames(ctx, bson.D{})
 	Checkf(err, "list the collections of the scratch database %s", m.Name)
 	if len(names) > 0 { // dropping it would lose them
-		Checkf(ErrTaken, "use %s", m.Name)
+		Checkf(errTaken, "use %s", m.Name)
 	}
 	m.claimed = true
 	return m
 }
 
-// launch starts the mongod of its own on the files that are there.
+// launch starts the experiment's own mongod on the existing files.
 func (m *MongoDB) launch(ctx context.Context) {
 	c := mongod.Config{
 		Bin: m.lab.config.MongodBin, DataDir: m.dir, DieWithParent: true, Progress: m.lab.config.Out,
@@ -117,19 +116,18 @@ func (m *MongoDB) connect(ctx context.Context, uri string) {
 	m.lab.Environment.saw(c.Version, c.Topology, compressor, int64(c.Value("cache_max_bytes"))>>20)
 }
 
-// ErrTaken is the answer where the scratch database has data already, which is
-// not ours, and is left as it is.
-var ErrTaken = errors.New("the scratch database has collections already; nothing of it was touched")
+// errTaken means that the scratch database already has data. It is not ours and stays
+// untouched.
+var errTaken = errors.New("the scratch database already has collections; nothing was changed")
 
-// own ends the experiment if the MongoDB is a user's.
+// own ends the experiment if the MongoDB is the user's.
 func (m *MongoDB) own() {
 	if m.server == nil {
-		Check(ErrOwnOnly)
+		Check(errOwnOnly)
 	}
 }
 
-// Restart stops the mongod in good order and starts it with another setting on
-// the same files.
+// Restart shuts mongod down cleanly and restarts it with another setting on the same files.
 func (m *MongoDB) Restart(ctx context.Context, s Setting) {
 	m.own()
 	Check(m.stop())
@@ -137,9 +135,8 @@ func (m *MongoDB) Restart(ctx context.Context, s Setting) {
 	m.launch(ctx)
 }
 
-// Kill ends the mongod of its own as a crash would, starts it again, and returns
-// how long that took until it took writes. It is started by hand: the pause that
-// a server makes before it starts a mongod again would be part of the time.
+// Kill crashes the experiment's own mongod, restarts it, and returns how long it took to accept
+// writes again. It bypasses the server's own restart, whose pause would count.
 func (m *MongoDB) Kill(ctx context.Context) time.Duration {
 	m.own()
 	Check(errors.Join(m.server.Kill(), m.stop()))
@@ -148,7 +145,7 @@ func (m *MongoDB) Kill(ctx context.Context) time.Duration {
 	return time.Since(began)
 }
 
-// stop ends the connection and the mongod.
+// stop closes the connection and stops the mongod.
 func (m *MongoDB) stop() error {
 	abort := m.lab.config.Abort
 	ctx, cancel := context.WithTimeout(abort, closeTimeout)
@@ -163,13 +160,13 @@ func (m *MongoDB) stop() error {
 		m.server = nil
 	}
 	if abort.Err() != nil {
-		return nil // that it was killed is what was asked for
+		return nil // killed, as asked for
 	}
 	return errors.Join(errs...)
 }
 
-// Close drops the database of a user's MongoDB, or stops the mongod and removes
-// its files. Further calls do nothing.
+// Close drops the database in a user's MongoDB, or stops the mongod and removes its files.
+// Further calls do nothing.
 func (m *MongoDB) Close() error {
 	if !m.lab.ended(m) {
 		return nil
@@ -187,12 +184,12 @@ func (m *MongoDB) Close() error {
 
 const (
 	gonePause  = 200 * time.Millisecond
-	goneChecks = 2 // in a row in which nothing was there
+	goneChecks = 2 // consecutive checks that find nothing
 )
 
-// drop removes the scratch database, also when the experiment was interrupted.
-// The server may be at work on a command whose sender no longer waits, and its
-// upserts make the collection anew: only when it stays away it is gone.
+// drop removes the scratch database, even after an interruption. The server may still be
+// working on a command that nobody waits for, and its upserts recreate the collection: the
+// database is gone only once it stays away.
 func (m *MongoDB) drop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
@@ -219,7 +216,7 @@ func (m *MongoDB) Drop(ctx context.Context) {
 	Checkf(m.Database().Drop(ctx), "drop the scratch database %s", m.Name)
 }
 
-// URI of the MongoDB. It may have a secret.
+// URI returns the MongoDB's URI, which may contain a secret.
 func (m *MongoDB) URI() string {
 	if m.server == nil {
 		return m.lab.config.URI
@@ -227,7 +224,7 @@ func (m *MongoDB) URI() string {
 	return m.server.URI()
 }
 
-// DBPath is the directory with the files of a mongod of its own; empty of a user's.
+// DBPath returns the data directory of the experiment's own mongod; empty for a user's.
 func (m *MongoDB) DBPath() string {
 	if m.server == nil {
 		return ""
@@ -235,18 +232,17 @@ func (m *MongoDB) DBPath() string {
 	return m.server.DBPath()
 }
 
-// Counters reads the server's counters now.
+// Counters reads the server's current counters.
 func (m *MongoDB) Counters(ctx context.Context) doctor.Counters {
 	return Must(doctor.ReadCounters(ctx, m.Client()))
 }
 
-// CPU is the CPU time in a server's counters, in seconds; NaN where it does not
-// report it.
+// CPU returns the server's CPU time in seconds; NaN if it does not report it.
 func CPU(c doctor.Counters) float64 {
 	return c.Value("cpu_seconds_total user") + c.Value("cpu_seconds_total system")
 }
 
-// Set sets parameters at run time.
+// Set sets server parameters at run time.
 func (m *MongoDB) Set(ctx context.Context, parameters map[string]any) {
 	m.own()
 	command := bson.D{{Key: "setParameter", Value: 1}}
@@ -256,12 +252,12 @@ func (m *MongoDB) Set(ctx context.Context, parameters map[string]any) {
 	Checkf(m.admin(ctx, command).Err(), "set parameters of mongod")
 }
 
-// admin runs a command of the server.
+// admin runs a command on the admin database.
 func (m *MongoDB) admin(ctx context.Context, command bson.D) *mongo.SingleResult {
 	return m.Client().Database("admin").RunCommand(ctx, command)
 }
 
-// Parameter reads a number that the server reports.
+// Parameter reads a numeric server parameter.
 func (m *MongoDB) Parameter(ctx context.Context, name string) float64 {
 	raw, err := m.admin(ctx, bson.D{{Key: "getParameter", Value: 1}, {Key: name, Value: 1}}).Raw()
 	Checkf(err, "read parameter %s of mongod", name)
@@ -272,7 +268,7 @@ func (m *MongoDB) Parameter(ctx context.Context, name string) float64 {
 	return v
 }
 
-// Aggregate returns all that a pipeline makes of a collection.
+// Aggregate returns all results of a pipeline.
 func Aggregate[T any](ctx context.Context, coll *mongo.Collection, pipeline mongo.Pipeline) (all []T) {
 	cursor, err := coll.Aggregate(ctx, pipeline)
 	if err == nil {
@@ -282,7 +278,7 @@ func Aggregate[T any](ctx context.Context, coll *mongo.Collection, pipeline mong
 	return all
 }
 
-// Checkpoint makes the mongod write one, and returns when it is written.
+// Checkpoint makes mongod write a checkpoint, and returns once it is written.
 func (m *MongoDB) Checkpoint(ctx context.Context) {
 	Checkf(m.admin(ctx, bson.D{{Key: "fsync", Value: 1}}).Err(), "make mongod write a checkpoint")
 }
@@ -290,8 +286,8 @@ func (m *MongoDB) Checkpoint(ctx context.Context) {
 // ErrNotCompacted means that the server refused to compact.
 var ErrNotCompacted = errors.New("MongoDB does not compact here")
 
-// Compact returns the free space of a collection to the file system; force is what a replica
-// set's primary asks for.
+// Compact returns a collection's free space to the file system. A replica set's primary
+// requires force.
 func (m *MongoDB) Compact(ctx context.Context, collection string) error {
 	err := m.Database().RunCommand(ctx, bson.D{{Key: "compact", Value: collection}, {Key: "force", Value: true}}).Err()
 	var said mongo.CommandError
@@ -305,22 +301,21 @@ func (m *MongoDB) Compact(ctx context.Context, collection string) error {
 }
 
 const (
-	quietSamples = 2                // in a row in which the server used next to nothing
+	quietSamples = 2                // consecutive samples with next to no CPU use
 	quietShare   = 0.08             // of a processor
-	quietTimeout = 15 * time.Second // after which a measurement begins all the same
+	quietTimeout = 15 * time.Second // after which a measurement begins anyway
 )
 
-// Settle makes the mongod write a checkpoint and waits until it is quiet, so
-// that one measurement does not pay for the one before. It leaves a user's
-// alone.
+// Settle makes the experiment's own mongod write a checkpoint and waits until it is quiet, so
+// that a measurement does not pay for the previous one. A user's is left alone.
 func (m *MongoDB) Settle(ctx context.Context) {
 	if m.server != nil {
 		m.Quiet(ctx, machine.Quiet{Share: quietShare, Looks: quietSamples, Most: quietTimeout})
 	}
 }
 
-// Quiet is Settle of any MongoDB, with its own bounds, and with daemons that must be
-// quiet, too. The measurement begins even if they stay busy.
+// Quiet is Settle for any MongoDB, with custom bounds, and waits for daemons as well. The
+// measurement begins even if they stay busy.
 func (m *MongoDB) Quiet(ctx context.Context, quiet machine.Quiet, daemons ...*Daemon) {
 	m.Checkpoint(ctx)
 	if m.lab.config.Hasty {
@@ -328,7 +323,7 @@ func (m *MongoDB) Quiet(ctx context.Context, quiet machine.Quiet, daemons ...*Da
 	}
 	Must(quiet.Await(ctx, func() (used time.Duration, err error) {
 		err = Try(func() {
-			if seconds := CPU(m.Counters(ctx)); !math.IsNaN(seconds) { // which is no Duration
+			if seconds := CPU(m.Counters(ctx)); !math.IsNaN(seconds) { // NaN does not convert to a Duration
 				used = time.Duration(seconds * float64(time.Second))
 			}
 			for _, d := range daemons {
@@ -342,12 +337,12 @@ func (m *MongoDB) Quiet(ctx context.Context, quiet machine.Quiet, daemons ...*Da
 // Spent is what something took.
 type Spent struct {
 	Seconds float64
-	CPU     float64 // seconds of mongod's CPU time, by its own count; NaN if it reports none
-	Own     float64 // and of this process, which writes as a daemon does
+	CPU     float64 // mongod's CPU seconds, as it reports them; NaN if it does not
+	Own     float64 // CPU seconds of this process, which writes as a daemon does
 	Since   func(counter string) float64
 }
 
-// Measure does something and returns what it took.
+// Measure calls do and returns what it took.
 func (m *MongoDB) Measure(ctx context.Context, do func(ctx context.Context)) (s Spent) {
 	before := m.Counters(ctx)
 	own := Must(machine.CPU(os.Getpid()))

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Result is what an experiment measured. Its fields are those of the JSON.
+// A Result is what an experiment measured; its fields are the JSON.
 type Result struct {
 	Experiment  string      `json:"experiment"`
 	Question    string      `json:"question"`
@@ -20,7 +20,7 @@ type Result struct {
 	Interrupted bool        `json:"interrupted,omitempty"`
 	Error       string      `json:"error,omitempty"`   // why it failed
 	Pinned      []string    `json:"pinned"`            // what was held constant
-	Reduced     []string    `json:"reduced,omitempty"` // what a quick run makes smaller
+	Reduced     []string    `json:"reduced,omitempty"` // what a quick run scales down
 	LeftOut     []LeftOut   `json:"left_out,omitempty"`
 	Rows        []Row       `json:"rows"`
 	Tables      []*Table    `json:"tables"`
@@ -46,19 +46,19 @@ type LeftOut struct {
 	Why  string `json:"why"`
 }
 
-// A Table holds measurements: variants in rows, measures in columns, and the
-// samples of the repeats in each cell.
+// A Table holds measurements: variants in rows, measures in columns, repeats as samples in
+// cells.
 type Table struct {
-	Name     string     `json:"name"` // by which claims refer to it
+	Name     string     `json:"name"` // how claims refer to it
 	Title    string     `json:"title"`
-	Variant  string     `json:"variant"` // what a row is
+	Variant  string     `json:"variant"` // what a row stands for
 	Measures []Measure  `json:"measures"`
 	Rows     []*Variant `json:"rows"`
 	Note     string     `json:"note,omitempty"`
 
-	Unit  Unit   `json:"-"` // of measures that are not declared
+	Unit  Unit   `json:"-"` // of undeclared measures
 	Plots []Plot `json:"-"`
-	// Hidden tables are plotted, and in the JSON, but too long for text.
+	// Hidden tables are plotted and in the JSON, but too long for text.
 	Hidden bool `json:"-"`
 }
 
@@ -71,16 +71,16 @@ type Measure struct {
 // A Variant is one row of a table.
 type Variant struct {
 	Name    string    `json:"variant"`
-	Samples []Samples `json:"samples"` // in the order of the measures
+	Samples []Samples `json:"samples"` // in the order of Table.Measures
 }
 
-// A Plot draws some measures of a table: as bars, or as lines over the variants.
+// A Plot draws measures of a table: as bars, or as lines over the variants.
 type Plot struct {
 	Title    string
 	Caption  string
 	Bars     bool
 	Measures []string // empty: all
-	LogX     bool     // of lines over variants that are numbers
+	LogX     bool     // for lines over numeric variants
 	LogY     bool
 }
 
@@ -90,7 +90,7 @@ type Figure struct{ Table, Variant, Measure string }
 // At names a cell of a table.
 func At(table, variant, measure string) Figure { return Figure{table, variant, measure} }
 
-// In returns measures in a unit.
+// In returns measures with a common unit.
 func In(unit Unit, names ...string) (all []Measure) {
 	for _, name := range names {
 		all = append(all, Measure{name, unit})
@@ -98,15 +98,15 @@ func In(unit Unit, names ...string) (all []Measure) {
 	return all
 }
 
-// Flag is 1 if it is so, and 0 if not, as tables show it.
-func Flag(so bool) float64 {
-	if so {
+// Flag returns 1 for true and 0 for false, for use in tables.
+func Flag(v bool) float64 {
+	if v {
 		return 1
 	}
 	return 0
 }
 
-// Table returns the table with that name; nil if it was not declared.
+// Table returns the named table; nil if it was not declared.
 func (r *Result) Table(name string) *Table {
 	for _, t := range r.Tables {
 		if t.Name == name {
@@ -116,8 +116,8 @@ func (r *Result) Table(name string) *Table {
 	return nil
 }
 
-// Add appends samples to a cell, and makes the row and the column if they are
-// missing. NaN, which is what a server does not report, is dropped.
+// Add appends samples to a cell, adding the row and column if missing. It drops NaN, which
+// stands for what a server does not report.
 func (t *Table) Add(variant, measure string, values ...float64) {
 	column := slices.IndexFunc(t.Measures, func(m Measure) bool { return m.Name == measure })
 	if column < 0 {
@@ -148,7 +148,7 @@ func (t *Table) row(variant string) *Variant {
 	return nil
 }
 
-// Samples returns those of a cell; nil if there are none.
+// Samples returns the samples in a cell; nil if there are none.
 func (t *Table) Samples(variant, measure string) Samples {
 	if t == nil {
 		return nil
@@ -161,18 +161,18 @@ func (t *Table) Samples(variant, measure string) Samples {
 	return row.Samples[column]
 }
 
-// Median returns that of a cell; NaN if it is empty.
+// Median returns the median of a cell; NaN if it is empty.
 func (t *Table) Median(variant, measure string) float64 { return t.Samples(variant, measure).Median() }
 
-// LeaveOut notes what was not measured, and why.
+// LeaveOut records what was not measured, and why.
 func (r *Result) LeaveOut(what, why string) { r.LeftOut = append(r.LeftOut, LeftOut{what, why}) }
 
-// Pin notes what was held constant.
+// Pin records what was held constant.
 func (r *Result) Pin(format string, args ...any) {
 	r.Pinned = append(r.Pinned, fmt.Sprintf(format, args...))
 }
 
-// Reduce notes what is smaller than in a full run.
+// Reduce records what is smaller than in a full run.
 func (r *Result) Reduce(format string, args ...any) {
 	r.Reduced = append(r.Reduced, fmt.Sprintf(format, args...))
 }
@@ -180,7 +180,7 @@ func (r *Result) Reduce(format string, args ...any) {
 // Measured reports whether there is anything to show.
 func (r *Result) Measured() bool { return len(r.Rows)+len(r.Tables) > 0 }
 
-// conclude checks the claims and drops tables in which nothing was measured.
+// conclude checks the claims and drops empty tables.
 func (r *Result) conclude(claims []Claim) {
 	for _, c := range claims {
 		if !r.has(c.Of) || c.Rule.compares() && !r.has(c.From) {
@@ -203,15 +203,14 @@ func (r *Result) has(f Figure) bool {
 
 func (r *Result) samples(f Figure) Samples { return r.Table(f.Table).Samples(f.Variant, f.Measure) }
 
-// An Environment is where and with what something was measured. What is not
-// known is empty.
+// An Environment is where and with what something was measured. Unknown fields are empty.
 type Environment struct {
 	Time       time.Time `json:"time"` // of the start
 	Cores      int       `json:"cores"`
 	Processor  string    `json:"processor"`
 	MemoryMiB  int64     `json:"memory_mib"`
 	FileSystem string    `json:"file_system"` // of the data; empty with a user's MongoDB
-	Disk       string    `json:"disk"`        // its kind: nvme, ssd, hdd
+	Disk       string    `json:"disk"`        // nvme, ssd or hdd
 	System     string    `json:"system"`
 	Brim       string    `json:"brim"`
 	Driver     string    `json:"driver"`
@@ -219,7 +218,7 @@ type Environment struct {
 	Topologies []string  `json:"topologies"` // standalone, replica_set, sharded
 	Compressor []string  `json:"compressors"`
 	CacheMiB   []int64   `json:"cache_mib"`
-	// Database is the scratch database in a user's MongoDB; empty: mongods of the
-	// experiment's own.
+	// Database is the scratch database in a user's MongoDB; empty: the experiment's own
+	// mongods.
 	Database string `json:"database,omitempty"`
 }

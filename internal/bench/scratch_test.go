@@ -23,15 +23,14 @@ func TestDatabaseWithDataIsRefused(t *testing.T) {
 		lab.Start(ctx, Setting{})
 		return nil
 	}), Config{Dir: t.TempDir(), URI: mongodtest.URI(t), Database: theirs.Name()})
-	require.ErrorIs(t, err, ErrTaken)
+	require.ErrorIs(t, err, errTaken)
 	require.ErrorContains(t, err, theirs.Name())
 	n, err := theirs.Collection("orders").CountDocuments(t.Context(), bson.D{})
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, n)
 }
 
-// TestDatabaseNamedByTheURIIsNotUsed has a URI as programs have it that work
-// in one database.
+// TestDatabaseNamedByTheURIIsNotUsed uses a URI that names a database, as applications do.
 func TestDatabaseNamedByTheURIIsNotUsed(t *testing.T) {
 	t.Parallel()
 	theirs := mongodtest.Database(t)
@@ -49,8 +48,8 @@ func TestDatabaseNamedByTheURIIsNotUsed(t *testing.T) {
 	assert.EqualValues(t, 1, n)
 }
 
-// TestLateWriteDoesNotRecreateTheDatabase writes until the database
-// is gone and once more, as a server does with the rest of an interrupted command.
+// TestLateWriteDoesNotRecreateTheDatabase writes until the database is gone and once more, as a
+// server does with the rest of an interrupted command.
 func TestLateWriteDoesNotRecreateTheDatabase(t *testing.T) {
 	t.Parallel()
 	client := mongodtest.Database(t).Client()
@@ -81,14 +80,14 @@ func writeAfterDrop(ctx context.Context, db *mongo.Database) error {
 		if !errors.Is(err, mongo.ErrNoDocuments) {
 			return err
 		}
-		// It is refused while the database is being dropped.
+		// The insert is refused while the database is being dropped.
 		if _, err := db.Collection("late").InsertOne(ctx, bson.D{}); err == nil || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-// withDatabase is a URI with the name of a database in it.
+// withDatabase returns a URI that names a database.
 func withDatabase(t *testing.T, uri, name string) string {
 	t.Helper()
 	u, err := url.Parse(uri)

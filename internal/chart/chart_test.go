@@ -18,7 +18,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/brimtest"
 )
 
-// TestUPlotIsThePublishedOne compares the files with the checksums that `make uplot` checks.
+// TestUPlotIsThePublishedOne compares the files with the checksums of `make uplot`.
 func TestUPlotIsThePublishedOne(t *testing.T) {
 	t.Parallel()
 	sums, err := os.ReadFile("uplot/SHA256SUMS")

@@ -7,7 +7,7 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// A Unit says what a value is measured in. chart.js writes them likewise.
+// A Unit is what a value is measured in. chart.js has the same units.
 type Unit int
 
 // The units.
@@ -17,22 +17,22 @@ const (
 	Ratio          // 1 is 100 %
 	Bytes          // in powers of two
 	Count
-	DecimalBytes // in powers of ten, as sizes are published
+	DecimalBytes // in powers of ten, as published sizes
 )
 
-// MarshalText returns the name that chart.js knows the unit by.
+// MarshalText returns chart.js's name of the unit.
 func (u Unit) MarshalText() ([]byte, error) {
 	return []byte([...]string{"seconds", "perSecond", "ratio", "bytes", "count", "decimalBytes"}[u]), nil
 }
 
-// A scale is a multiple of a unit that people read.
+// A scale is a readable multiple of a unit.
 type scale struct {
-	from   float64 // the least value that is written in it
+	from   float64 // smallest value written in it
 	factor float64
 	suffix string
 }
 
-// scales are the multiples of each unit, the largest first.
+// scales are the multiples of each unit, largest first.
 var scales = [...][]scale{
 	Seconds: {
 		{2 * 86400, 86400, " d"}, {2 * 3600, 3600, " h"}, {120, 60, " min"}, {1, 1, " s"}, {1e-3, 1e-3, " ms"}, {0, 1e-6, " µs"},
@@ -46,7 +46,7 @@ var scales = [...][]scale{
 	DecimalBytes: {{1e12, 1e12, " TB"}, {1e9, 1e9, " GB"}, {1e6, 1e6, " MB"}, {1e3, 1e3, " KB"}, {0, 1, " B"}},
 }
 
-// scaleOf returns the scale that v is written in.
+// scaleOf returns the scale for v.
 func (u Unit) scaleOf(v float64) scale {
 	if v == 0 && u == Seconds {
 		return scale{factor: 1, suffix: " s"}
@@ -60,19 +60,19 @@ func (u Unit) scaleOf(v float64) scale {
 	return of[len(of)-1]
 }
 
-// Format tells v as people read it, with three digits: "1.25 ms", "850 µs",
-// "12.3k/s", "45 %", "1.2 GiB"; a dash if it is not known.
+// Format formats v for people, with three digits: "1.25 ms", "850 µs", "12.3k/s", "45 %", "1.2
+// GiB"; a dash if it is unknown.
 func Format(u Unit, v float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return "–"
 	}
-	// 999.9 µs are written as 1 ms; and 1 GiB is no less than that, though three
-	// digits of its bytes are.
+	// 999.9 µs become 1 ms after rounding; 1 GiB stays 1 GiB although three digits of its bytes
+	// are less.
 	s := u.scaleOf(max(math.Abs(v), math.Abs(threeDigits(v))))
 	return number(threeDigits(v/s.factor)) + s.suffix
 }
 
-// threeDigits rounds to three digits, and to a whole number above 100.
+// threeDigits rounds to three digits, and above 100 to a whole number.
 func threeDigits(v float64) float64 {
 	if v == 0 {
 		return 0

@@ -11,43 +11,41 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config of a run. Zero values mean the defaults named below. `brim load` has checked that other
-// values are in range.
+// Config of a run. Zero values mean the defaults named below; `brim load` has range-checked the
+// others.
 type Config struct {
 	// Senders makes a Sender for each of the Connections. Required.
 	Senders     func(ctx context.Context) (Sender, error)
 	Connections int // requests that can be sent at once; 0: 64
-	// MaxInFlight requests may be due and not answered, including those that wait for a
+	// MaxInFlight limits the requests due and not answered, including those waiting for a
 	// connection. Further ones are dropped and counted. 0: 10,000, which is 5 s at 2,000
-	// requests a second.
+	// requests per second.
 	MaxInFlight int
 
-	// Stream to write to; its granularity is that of by_fill and of the default Start.
-	// Required.
+	// Stream to write to; its granularity applies to by_fill and the default Start. Required.
 	Stream Stream
 
 	Sensors  int           // 0: 1,000, or as many as Rate needs
-	Interval time.Duration // of event time, between readings of a sensor; 0: 5 s
-	Speedup  float64       // seconds of event time in a second; 0: 1
-	// Rate of readings. It sets the number of sensors: as many as report every Interval
-	// at its larger end. That number is whole, so the interval becomes a little longer
-	// or shorter.
+	Interval time.Duration // of event time, between a sensor's readings; 0: 5 s
+	Speedup  float64       // seconds of event time per second; 0: 1
+	// Rate of readings. It sets the number of sensors: as many as report once every Interval at
+	// its larger end. That number is whole, so the interval shifts a little.
 	Rate  Rate
-	Steps int // of a ramp; 0: it is linear
-	// Batch is the number of readings in a request, from consecutive sensors, as a
-	// gateway would collect them. It is due when the last of them is. 0: 1.
+	Steps int // of a ramp; 0: linear
+	// Batch is the readings per request, from consecutive sensors, as a gateway would collect
+	// them. A request is due when its last reading is. 0: 1.
 	Batch    int
 	Duration time.Duration // in which readings are due; 0: 30 s
-	// Start of event time. Zero: such that event time ends on the newest boundary of a
-	// window that is not in the future.
+	// Start of event time. Zero: event time ends at the newest window boundary not in the
+	// future.
 	Start time.Time
 	Seed  uint64 // 0: 1
-	Fleet FleetConfig
+	Fleet fleetConfig
 
 	// For the result only.
 	Version, Target, Protocol, Ack string
 
-	// Progress, unless nil, gets each interval of a second.
+	// Progress, unless nil, is called every second.
 	Progress func(Progress)
 	// Registerer of the generator's metrics; nil: none.
 	Registerer prometheus.Registerer
@@ -61,7 +59,7 @@ type Progress struct {
 	Interval
 
 	Elapsed, Duration time.Duration
-	Asked             float64 // readings a second due now
+	Asked             float64 // readings due per second now
 	Acked             int64   // readings so far
 	TotalFailed       int64   // readings so far
 	TotalDropped      int64
@@ -71,10 +69,10 @@ type Progress struct {
 // MaxDuplicates is the maximum ratio of duplicates: some readings must be new.
 const MaxDuplicates = 0.99
 
-// maxSensors limits memory: a sensor takes some 90 bytes.
+// maxSensors limits memory: a sensor takes about 90 bytes.
 const maxSensors = 1_000_000
 
-// complete returns the configuration with its defaults; now is when the run begins.
+// complete fills in the defaults; now is when the run begins.
 func (c Config) complete(now time.Time) (Config, error) {
 	if c.Stream.GranularitySeconds < 1 {
 		return c, fmt.Errorf("stream %s has windows of %d seconds; at least 1 is needed", c.Stream.Name, c.Stream.GranularitySeconds)
@@ -89,7 +87,7 @@ func (c Config) complete(now time.Time) (Config, error) {
 		c.Fleet.SensorPrefix = "load-" + strconv.FormatInt(now.UnixMilli(), 36) + "-"
 	}
 	if c.Start.IsZero() {
-		c.Start = DefaultStart(now, time.Duration(c.Stream.GranularitySeconds)*time.Second, c.eventSpan())
+		c.Start = defaultStart(now, time.Duration(c.Stream.GranularitySeconds)*time.Second, c.eventSpan())
 	}
 	if c.Start = time.UnixMilli(c.Start.UnixMilli()).UTC(); c.Start.UnixMilli() < 0 {
 		return c, fmt.Errorf("event time would begin before 1970, because it is %v long at speed-up %g", c.Duration, c.Speedup)
@@ -100,15 +98,14 @@ func (c Config) complete(now time.Time) (Config, error) {
 func (c *Config) setDefaults() {
 	c.Connections, c.MaxInFlight, c.Batch = cmp.Or(c.Connections, 64), cmp.Or(c.MaxInFlight, 10_000), cmp.Or(c.Batch, 1)
 	c.Speedup, c.Interval, c.Seed = cmp.Or(c.Speedup, 1), cmp.Or(c.Interval, 5*time.Second), cmp.Or(c.Seed, 1)
-	c.Fleet.Fields, c.Fleet.Signal, c.Fleet.LateBy = cmp.Or(c.Fleet.Fields, len(named)), cmp.Or(c.Fleet.Signal, Mixed), cmp.Or(c.Fleet.LateBy, 10*time.Minute)
+	c.Fleet.Fields, c.Fleet.Signal, c.Fleet.LateBy = cmp.Or(c.Fleet.Fields, len(named)), cmp.Or(c.Fleet.Signal, mixed), cmp.Or(c.Fleet.LateBy, 10*time.Minute)
 	c.Duration = cmp.Or(c.Duration, 30*time.Second)
 	if c.Rate == (Rate{}) {
 		c.Sensors = cmp.Or(c.Sensors, 1000)
 	}
 }
 
-// setSensors sets the sensors and the interval by the rate, or the rate by the
-// sensors.
+// setSensors derives the sensors and the interval from the rate, or the rate from the sensors.
 func (c *Config) setSensors() {
 	perSensor := c.Speedup / c.Interval.Seconds() // readings a second
 	if c.Rate == (Rate{}) {
@@ -125,12 +122,12 @@ func (c *Config) eventSpan() time.Duration {
 	return toDuration(c.Duration.Seconds() * c.Speedup)
 }
 
-// DefaultStart returns the start of a span of event time that ends on the newest
-// boundary of a window that is not in the future.
-func DefaultStart(now time.Time, window, span time.Duration) time.Time {
+// defaultStart returns the start of a span of event time that ends on the newest window
+// boundary not in the future.
+func defaultStart(now time.Time, window, span time.Duration) time.Time {
 	ms := now.UnixMilli()
 	return time.UnixMilli(ms - ms%window.Milliseconds()).Add(-span).UTC()
 }
 
-// elapsedOf returns the elapsed part of the window of a time, before 1970 too.
+// elapsedOf returns how far a time is into its window, even before 1970.
 func elapsedOf(ms, windowMs int64) int64 { return (ms%windowMs + windowMs) % windowMs }

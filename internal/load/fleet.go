@@ -11,37 +11,37 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// FleetConfig describes the readings. Ratios are from 0 to 1.
-type FleetConfig struct {
-	Fields int    // of a reading; 0: 4
-	Signal Signal // empty: Mixed
+// fleetConfig describes the readings. Ratios range from 0 to 1.
+type fleetConfig struct {
+	Fields int    // per reading; 0: 4
+	Signal Signal // empty: mixed
 	// Missing is the ratio of fields that a reading lacks. At least one is left.
 	Missing float64
 	// Duplicates is the ratio of readings that repeat the sensor's previous one, to the
 	// millisecond. At most 0.99.
 	Duplicates float64
-	// Late is the ratio of readings that arrive late, by a millisecond up to LateBy of
-	// event time.
+	// Late is the ratio of readings that arrive late, by a millisecond up to LateBy of event
+	// time.
 	Late   float64
 	LateBy time.Duration // 0: 10 minutes
-	// Disorder is the ratio of readings that arrive after their successor: they are one
-	// to two of the sensor's intervals old.
+	// Disorder is the ratio of readings that arrive after their successor: they are one to two
+	// intervals old.
 	Disorder float64
-	// SensorPrefix of the ids of sensors, before their number. Empty: a unique one, so
-	// that the run does not add to buckets of an earlier one.
+	// SensorPrefix precedes the number in sensor IDs. Empty: a unique one, so that the run does
+	// not add to buckets of an earlier one.
 	SensorPrefix string
 }
 
 // A fleet makes readings. Reading n follows from the seed and n alone, so that senders
 // can make their own, at any time and in any order. It is read-only.
 type fleet struct {
-	*Sensors // in the order of their phases
+	*Sensors // ordered by phase
 
 	schedule   *schedule
-	begin      float64 // event time of the run's begin, in ms since the epoch
-	perSecond  float64 // ms of event time in a second of the run
+	begin      float64 // event time at the start of the run, in ms since the epoch
+	perSecond  float64 // ms of event time per second of the run
 	intervalMs float64 // of a sensor
-	config     FleetConfig
+	config     fleetConfig
 }
 
 type sensor struct {
@@ -57,8 +57,7 @@ func newFleet(c *Config, s *schedule) *fleet {
 		schedule: s, begin: float64(c.Start.UnixMilli()), perSecond: 1000 * c.Speedup,
 		intervalMs: c.Interval.Seconds() * 1000, config: c.Fleet,
 	}
-	// The order of their phases is random, so that neighbours do not report at the same
-	// time.
+	// Phases are shuffled, so that neighbours do not report at the same time.
 	inOrder := f.all
 	f.all = nil
 	for _, number := range rand.New(rand.NewPCG(c.Seed, 1)).Perm(c.Sensors) {
@@ -72,13 +71,13 @@ func (f *fleet) eventAt(elapsed time.Duration) int64 {
 	return int64(f.begin + elapsed.Seconds()*f.perSecond)
 }
 
-// A scratch has the readings of a sender's request, until the next.
+// A scratch holds the readings of a sender's current request.
 type scratch struct {
 	readings []telemetry.Reading
 	fields   []telemetry.Field
 }
 
-// clear empties the scratch for readings with so many fields together.
+// clear empties the scratch for readings with this many fields in total.
 func (m *scratch) clear(fields int) {
 	m.readings = m.readings[:0]
 	if m.fields = m.fields[:0]; cap(m.fields) < fields {
@@ -106,8 +105,8 @@ func (f *fleet) reading(m *scratch, n int64) {
 		n -= all
 	}
 	r := s.random.split(k + 2)
-	// A whole millisecond can be computed as a little less, and must not be truncated
-	// to the one before; a thousandth is more than the error.
+	// A whole millisecond may be computed as slightly less, and must not be truncated to the
+	// one before; a thousandth exceeds the error.
 	ms := int64(f.begin + f.schedule.due(n)*f.perSecond + 0.001)
 	if f.config.Late > 0 && r.unit(1) < f.config.Late {
 		ms -= 1 + int64(r.unit(2)*float64(f.config.LateBy.Milliseconds()))
@@ -145,10 +144,10 @@ type Sensors struct {
 // SensorsConfig describes the sensors.
 type SensorsConfig struct {
 	Count  int    // at least 1
-	Fields int    // of a reading; 0: 4
-	Signal Signal // empty: Mixed
+	Fields int    // per reading; 0: 4
+	Signal Signal // empty: mixed
 	Seed   uint64
-	Prefix string // before the number, from 1, in a sensor's id
+	Prefix string // precedes the number, from 1, in sensor IDs
 }
 
 // NewSensors returns sensors with the tags that a run gives them.
@@ -157,12 +156,12 @@ func NewSensors(c SensorsConfig) (*Sensors, error) {
 		return nil, fmt.Errorf("make sensors: %d sensors with %d fields; allowed: at least 1, and up to %d fields", c.Count, c.Fields, telemetry.MaxFields)
 	}
 	return makeSensors(SensorsConfig{
-		Count: c.Count, Fields: cmp.Or(c.Fields, len(named)), Signal: cmp.Or(c.Signal, Mixed), Seed: c.Seed, Prefix: c.Prefix,
+		Count: c.Count, Fields: cmp.Or(c.Fields, len(named)), Signal: cmp.Or(c.Signal, mixed), Seed: c.Seed, Prefix: c.Prefix,
 	}), nil
 }
 
 func makeSensors(c SensorsConfig) *Sensors {
-	var tags [][]telemetry.Tag // that sensors can have
+	var tags [][]telemetry.Tag // possible tags
 	for _, site := range []string{"north", "east", "south", "west"} {
 		for _, model := range []string{"a1", "a2", "b1"} {
 			tags = append(tags, []telemetry.Tag{{Name: "site", Value: site}, {Name: "model", Value: model}})
@@ -180,13 +179,13 @@ func makeSensors(c SensorsConfig) *Sensors {
 // Len is the number of sensors.
 func (s *Sensors) Len() int { return len(s.all) }
 
-// ID is that of sensor i, from 0.
+// ID returns the ID of sensor i, from 0.
 func (s *Sensors) ID(i int) string { return s.all[i].id }
 
-// Tags are those of sensor i. They are shared.
+// Tags returns the tags of sensor i, which are shared.
 func (s *Sensors) Tags(i int) []telemetry.Tag { return s.all[i].tags }
 
-// AppendFields appends the fields of reading k of sensor i, measured at a time.
+// AppendFields appends the fields of reading k of sensor i, measured at the given time.
 func (s *Sensors) AppendFields(dst []telemetry.Field, i int, k uint64, at time.Time) []telemetry.Field {
 	for q := range s.quantities {
 		dst = append(dst, s.quantities[q].field(&s.all[i], s.signal, q, k, at.UnixMilli()))
@@ -200,9 +199,9 @@ type Signal string
 // The signals.
 const (
 	Walk     Signal = "walk"     // drifts, as a random walk does
-	Seasonal Signal = "seasonal" // rises and falls with the day and the hour, with noise
-	Steps    Signal = "steps"    // stays at a level for some readings, then changes
-	Mixed    Signal = "mixed"    // each of a sensor's fields has one of the others
+	seasonal Signal = "seasonal" // rises and falls with the day and the hour, with noise
+	stepped  Signal = "steps"    // stays at a level for some readings, then changes
+	mixed    Signal = "mixed"    // each of a sensor's fields has one of the others
 )
 
 // A random is a sequence of random numbers with random access, so that reading n is the
@@ -210,15 +209,15 @@ const (
 type random uint64
 
 // at returns the number at an index (the finalizer of SplitMix64).
-func (r random) at(place uint64) uint64 {
-	z := uint64(r) + (place+1)*0x9e3779b97f4a7c15
+func (r random) at(index uint64) uint64 {
+	z := uint64(r) + (index+1)*0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	return z ^ z>>31
 }
 
 // unit returns the number at an index, scaled to [0, 1).
-func (r random) unit(place uint64) float64 { return float64(r.at(place)>>11) / (1 << 53) }
+func (r random) unit(index uint64) float64 { return float64(r.at(index)>>11) / (1 << 53) }
 
 // split returns an independent sequence.
 func (r random) split(part uint64) random { return random(r.at(part)) }
@@ -229,13 +228,12 @@ type quantity struct {
 	low, high, scale float64
 }
 
-// named are the quantities of the first fields: temperature, humidity, air
-// pressure, voltage.
+// named are the quantities of the first fields: temperature, humidity, air pressure, voltage.
 var named = [...]quantity{
 	{"t", -10, 40, 10}, {"h", 20, 95, 10}, {"p", 980, 1040, 10}, {"v", 3, 4.2, 100},
 }
 
-// quantities returns those of n fields; the further ones are f5, f6 and so on.
+// quantities returns n quantities; beyond the named ones they are f5, f6 and so on.
 func quantities(n int) []quantity {
 	out := append([]quantity(nil), named[:min(n, len(named))]...)
 	for i := len(out); i < n; i++ {
@@ -246,20 +244,20 @@ func quantities(n int) []quantity {
 
 // of returns the signal of field i of a sensor.
 func (s Signal) of(sensor random, i int) Signal {
-	if s != Mixed {
+	if s != mixed {
 		return s
 	}
-	kinds := [...]Signal{Walk, Seasonal, Steps}
+	kinds := [...]Signal{Walk, seasonal, stepped}
 	return kinds[(sensor.at(0)+uint64(i))%uint64(len(kinds))]
 }
 
-// level returns the signal at reading k, measured at a time, from 0 to 1; r is that of
+// level returns the signal at reading k, from 0 to 1, measured at the given time; r belongs to
 // the sensor's field.
 func (s Signal) level(r random, k uint64, ms int64) float64 {
 	switch s {
 	case Walk:
 		return r.walk(k)
-	case Seasonal:
+	case seasonal:
 		const dayMs, hourMs = 86_400_000, 3_600_000
 		day := float64(ms%dayMs)/dayMs + r.unit(0)
 		hour := float64(ms%hourMs)/hourMs + r.unit(1)
@@ -269,9 +267,9 @@ func (s Signal) level(r random, k uint64, ms int64) float64 {
 	}
 }
 
-// walk returns a random walk at step k without computing the steps before: the sum of
-// lines between random points, which are higher the wider they are apart, so that over
-// any distance it strays with the square root of it.
+// walk returns a random walk at step k without computing the earlier steps: a sum of lines
+// between random points, higher the farther the points are apart, so that it strays with the
+// square root of the distance.
 func (r random) walk(k uint64) float64 {
 	const octaves = 6
 	sum, height, all := 0.0, 1.0, 0.0
@@ -286,7 +284,7 @@ func (r random) walk(k uint64) float64 {
 	return sum / all
 }
 
-// field is field i of a sensor's reading k, measured at a time.
+// field returns field i of a sensor's reading k, measured at the given time.
 func (q *quantity) field(s *sensor, signal Signal, i int, k uint64, ms int64) telemetry.Field {
 	level := signal.of(s.random, i).level(s.random.split(uint64(i)), k, ms)
 	return telemetry.Field{Name: q.name, Value: telemetry.FloatValue(q.value(level))}
@@ -301,8 +299,8 @@ func (q *quantity) value(level float64) float64 {
 // ParseSignal returns the signal that s names.
 func ParseSignal(s string) (Signal, error) {
 	switch signal := Signal(s); signal {
-	case Mixed, Walk, Seasonal, Steps:
+	case mixed, Walk, seasonal, stepped:
 		return signal, nil
 	}
-	return "", fmt.Errorf("signal %q is unknown; allowed: %s, %s, %s, %s", s, Mixed, Walk, Seasonal, Steps)
+	return "", fmt.Errorf("signal %q is unknown; allowed: %s, %s, %s, %s", s, mixed, Walk, seasonal, stepped)
 }

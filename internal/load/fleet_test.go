@@ -20,7 +20,7 @@ var testNow = time.Date(2026, 11, 21, 10, 17, 0, 0, time.UTC)
 
 func noSenders(context.Context) (Sender, error) { return nil, nil }
 
-// A testedFleet is that of a complete configuration.
+// A testedFleet is a fleet with its complete configuration.
 type testedFleet struct {
 	*fleet
 
@@ -42,7 +42,7 @@ func fleetOf(c *Config) testedFleet {
 	return testedFleet{newFleet(c, newSchedule(c.Rate, c.Duration, c.Steps)), c.Batch}
 }
 
-// all makes the readings of every job, copied.
+// all copies the readings of every job.
 func all(f testedFleet) []telemetry.Reading {
 	var out []telemetry.Reading
 	var m scratch
@@ -64,7 +64,7 @@ func bySensor(readings []telemetry.Reading) map[string][]telemetry.Reading {
 	return out
 }
 
-// requireApart is called too often for testify.
+// requireApart avoids testify, because it is called too often.
 func requireApart(t *testing.T, want time.Duration, a, b telemetry.Reading) {
 	t.Helper()
 	if off := b.Time.Sub(a.Time) - want; off.Abs() > time.Millisecond {
@@ -96,8 +96,8 @@ func TestAnHourFillsInAMinute(t *testing.T) {
 	assert.Len(t, phases, 167, "each sensor has its own phase")
 }
 
-// TestWhatIsDueAtAWholeMillisecondSaysSo begins in 1970, where a float holds more
-// digits of a time, and its errors are not rounded away.
+// TestWhatIsDueAtAWholeMillisecondSaysSo starts in 1970, where a float has more digits for a
+// time, so that its errors are not rounded away.
 func TestWhatIsDueAtAWholeMillisecondSaysSo(t *testing.T) {
 	t.Parallel()
 	for i, r := range all(testFleet(t, Config{Sensors: 100, Interval: time.Second, Duration: 10 * time.Second, Start: time.UnixMilli(0)})) {
@@ -109,7 +109,7 @@ func TestALittleLateIsLate(t *testing.T) {
 	t.Parallel()
 	c := Config{Sensors: 10, Interval: time.Second, Duration: 10 * time.Second}
 	due := all(testFleet(t, c))
-	c.Fleet = FleetConfig{Late: 1, LateBy: time.Millisecond}
+	c.Fleet = fleetConfig{Late: 1, LateBy: time.Millisecond}
 	for i, r := range all(testFleet(t, c)) {
 		require.Equal(t, time.Millisecond, due[i].Time.Sub(r.Time))
 	}
@@ -117,14 +117,14 @@ func TestALittleLateIsLate(t *testing.T) {
 
 func TestAFleetFollowsFromItsSeed(t *testing.T) {
 	t.Parallel()
-	for _, signal := range []Signal{Mixed, Walk, Seasonal, Steps} {
+	for _, signal := range []Signal{mixed, Walk, seasonal, stepped} {
 		c := Config{
 			Sensors: 7, Speedup: 10, Duration: 40 * time.Second, Seed: 3,
-			Fleet: FleetConfig{Fields: 6, Signal: signal, Missing: 0.2, Duplicates: 0.1, Late: 0.1, Disorder: 0.1, SensorPrefix: "s-"},
+			Fleet: fleetConfig{Fields: 6, Signal: signal, Missing: 0.2, Duplicates: 0.1, Late: 0.1, Disorder: 0.1, SensorPrefix: "s-"},
 		}
 		one := all(testFleet(t, c))
 		assert.Equal(t, one, all(testFleet(t, c)))
-		// In other batches the same readings come, in another order.
+		// Other batches have the same readings in another order.
 		c.Batch = 50
 		assert.ElementsMatch(t, one, all(testFleet(t, c)))
 		c.Seed = 4
@@ -152,11 +152,11 @@ func TestABatchIsDueWithItsLast(t *testing.T) {
 func TestRatiosAreKept(t *testing.T) {
 	t.Parallel()
 	c := Config{Sensors: 10, Interval: time.Second, Speedup: 100, Duration: 20 * time.Second}
-	c.Fleet = FleetConfig{Missing: 0.1, Duplicates: 0.05, Late: 0.04, LateBy: time.Hour, Disorder: 0.03}
+	c.Fleet = fleetConfig{Missing: 0.1, Duplicates: 0.05, Late: 0.04, LateBy: time.Hour, Disorder: 0.03}
 	readings := all(testFleet(t, c))
 	require.Len(t, readings, 20_000)
 	plain := c
-	plain.Fleet = FleetConfig{}
+	plain.Fleet = fleetConfig{}
 	due := all(testFleet(t, plain))
 	fields, repeated, late, disordered := 0, 0, 0, 0
 	before := make(map[string]telemetry.Reading)
@@ -187,8 +187,8 @@ func TestEveryReadingHasAFieldAndIsOneTheDaemonTakes(t *testing.T) {
 			Senders: noSenders, Stream: Stream{GranularitySeconds: 300}, Duration: 500 * time.Millisecond,
 			Sensors: rapid.IntRange(1, 20).Draw(t, "sensors"), Interval: time.Second, Speedup: 30,
 			Batch: rapid.IntRange(1, 50).Draw(t, "batch"), Seed: rapid.Uint64Min(1).Draw(t, "seed"),
-			Fleet: FleetConfig{
-				Fields: rapid.IntRange(1, 9).Draw(t, "fields"), Signal: rapid.SampledFrom([]Signal{Mixed, Walk, Seasonal, Steps}).Draw(t, "signal"),
+			Fleet: fleetConfig{
+				Fields: rapid.IntRange(1, 9).Draw(t, "fields"), Signal: rapid.SampledFrom([]Signal{mixed, Walk, seasonal, stepped}).Draw(t, "signal"),
 				Missing: ratio.Draw(t, "missing"), Duplicates: min(ratio.Draw(t, "duplicates"), MaxDuplicates), Late: ratio.Draw(t, "late"), Disorder: ratio.Draw(t, "disorder"),
 			},
 		}
@@ -196,15 +196,15 @@ func TestEveryReadingHasAFieldAndIsOneTheDaemonTakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		storetest.Batch(t, "session", 1, all(fleetOf(&c))...) // fails if one breaks a rule
+		storetest.Batch(t, "session", 1, all(fleetOf(&c))...) // fails if a reading breaks a rule
 	})
 }
 
 func TestSignalsHaveTheirShape(t *testing.T) {
 	t.Parallel()
 	const n = 4000
-	change := make(map[Signal]float64) // mean, from one reading to the next
-	for _, s := range []Signal{Walk, Seasonal, Steps} {
+	change := make(map[Signal]float64) // mean change between readings
+	for _, s := range []Signal{Walk, seasonal, stepped} {
 		r := random(5).split(9)
 		low, high, before := 1.0, 0.0, 0.0
 		for k := range uint64(n) {
@@ -239,8 +239,8 @@ func TestARateSetsTheSensors(t *testing.T) {
 	}
 }
 
-// TestTheIntervalIsTheOneThatHappens has a rate that no whole number of sensors
-// makes: their readings are a little farther apart, and the setup says so.
+// TestTheIntervalIsTheOneThatHappens has a rate that no whole number of sensors makes: readings
+// are a little farther apart, and the setup shows it.
 func TestTheIntervalIsTheOneThatHappens(t *testing.T) {
 	t.Parallel()
 	g, err := New(Config{

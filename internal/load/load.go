@@ -1,12 +1,10 @@
-// Package load simulates many sensors. A schedule says when each request is due, a
-// fleet what its readings are, a Sender (package load/send) sends it to a daemon, and
-// Run measures how long that takes. The outcome is a Result, which package load/report
-// shows.
+// Package load simulates many sensors. A schedule determines when each request is due, a fleet
+// its readings, a Sender (package load/send) sends it to a daemon, and Run measures how long
+// that takes. The outcome is a Result, which package load/report shows.
 //
-// The load is open-loop: request n is due at a time that does not depend on the
-// answers, and its response time counts from then. When a server stalls, all requests
-// that were due meanwhile show it, as its users would see it, and not only the one that
-// was waiting.
+// The load is open-loop: request n is due at a time that does not depend on the answers, and
+// its response time counts from then. When a server stalls, every request due meanwhile shows
+// it, as its users would see it, not only the one in flight.
 package load
 
 import (
@@ -19,31 +17,30 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Request for a Sender. The caller of Send reuses it for the next one.
+// A Request for a Sender. The caller of Send reuses it.
 type Request struct {
-	// Readings share memory with the fleet, and are valid until Send returns. The
-	// readings of one sensor are adjacent if possible.
+	// Readings share memory with the fleet and are valid until Send returns. A sensor's
+	// readings are adjacent where possible.
 	Readings []telemetry.Reading
 }
 
 // An Answer of the daemon to a request.
 type Answer struct {
 	Accepted, Rejected int
-	// Failure is why the whole request failed; empty if it did not. It is one of a few
-	// short names, such as "timeout", "connection", "503".
+	// Failure is why the whole request failed, one of a few short names such as "timeout",
+	// "connection", "503"; empty if it did not.
 	Failure string
 }
 
-// A Sender sends requests to a daemon. Send blocks until the answer comes or ctx ends,
-// and never retries. It may be called from one goroutine only; a run has a Sender for
-// each connection. The error is for people, and is set only with a Failure or if every
-// reading was rejected.
+// A Sender sends requests to a daemon. Send blocks until the answer comes or ctx ends, and
+// never retries. Only one goroutine may call it; a run has a Sender per connection. The error
+// is for people, set only with a Failure or if every reading was rejected.
 type Sender interface {
 	Send(ctx context.Context, r *Request) (Answer, error)
 	Close() error
 }
 
-// A Stream of the daemon, to which the readings are written.
+// A Stream of the daemon that readings are written to.
 type Stream struct {
 	Name               string `json:"name"`
 	Storage            string `json:"storage"` // bucket, timeseries or memory
@@ -58,7 +55,7 @@ type Stream struct {
 //	       dropped                 tally ◀─ recorder, each second ─▶ Progress
 type Generator struct {
 	config    Config
-	rateGiven bool // and not made of sensors and interval
+	rateGiven bool // rather than derived from sensors and interval
 	fleet     *fleet
 	jobs      chan job
 	tally     *tally
@@ -71,10 +68,10 @@ type Generator struct {
 	sent        atomic.Int64 // readings
 	dropped     atomic.Int64 // readings
 	draining    atomic.Bool  // nothing more is due
-	unsent      atomic.Bool  // requests that wait for a connection are not sent any more
+	unsent      atomic.Bool  // requests still waiting for a connection are not sent any more
 }
 
-// How long a run waits for answers when nothing more is due, and when it is interrupted.
+// How long a run waits for answers once nothing more is due, or after an interrupt.
 const (
 	grace          = 30 * time.Second
 	interruptGrace = 5 * time.Second
@@ -95,9 +92,9 @@ func New(c Config) (*Generator, error) {
 	return g, err
 }
 
-// Run generates the load and waits for the answers. It may be called once. When ctx
-// ends, nothing more is due, and the result covers the run so far. It fails if a
-// connection cannot be opened.
+// Run generates the load and waits for the answers. It may be called once. When ctx ends,
+// nothing more is due, and the result covers the run so far. It fails if a connection cannot be
+// opened.
 func (g *Generator) Run(ctx context.Context) (*Result, error) {
 	senders, err := g.open(ctx)
 	if err != nil {
@@ -116,7 +113,7 @@ func (g *Generator) Run(ctx context.Context) (*Result, error) {
 		working.Go(func() { g.send(sending, s) })
 	}
 	g.dispatch(ctx)
-	length := g.config.Duration // for which requests were due
+	length := g.config.Duration // time in which requests were due
 	if ctx.Err() != nil {
 		length = min(length, time.Since(g.began))
 	}
@@ -161,14 +158,13 @@ func (g *Generator) dispatch(ctx context.Context) {
 			continue
 		}
 		g.outstanding.Add(1)
-		g.jobs <- j // never blocks: it has capacity for all that may be outstanding
+		g.jobs <- j // never blocks: it has room for all that may be outstanding
 	}
 	g.sleep(ctx, timer, g.config.Duration)
 }
 
-// The last part of a longer wait is a nap, because a timer would be late. When requests
-// follow each other closely, the runtime is awake anyway, and a sleeping thread would
-// only cost time.
+// The end of a longer wait is a nap, because a timer would be late. When requests follow
+// closely, the runtime is awake anyway, and a sleeping thread would only cost time.
 const (
 	longestNap  = 2 * time.Millisecond
 	shortestNap = 100 * time.Microsecond
@@ -185,7 +181,7 @@ func (g *Generator) sleep(ctx context.Context, timer *time.Timer, until time.Dur
 			nap(wait)
 			continue
 		case wait > longestNap && !g.config.timersOnly:
-			wait -= longestNap * 3 / 4 // a timer can be that late
+			wait -= longestNap * 3 / 4 // a timer may be that late
 		}
 		timer.Reset(wait)
 		select {
@@ -239,7 +235,7 @@ func (g *Generator) send(ctx context.Context, s Sender) {
 		}
 		g.outstanding.Add(-1)
 	}
-	_ = s.Close() // all that was sent on it was answered or given up
+	_ = s.Close() // everything sent on it was answered or given up
 }
 
 // byTenth counts readings by the tenth of their windows.

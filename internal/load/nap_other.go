@@ -4,5 +4,5 @@ package load
 
 import "time"
 
-// nap waits by a timer.
+// nap waits with a timer.
 func nap(d time.Duration) { <-time.After(d) }

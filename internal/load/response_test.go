@@ -12,8 +12,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// TestWhatFailsWaitedToo has a daemon that stalls for two seconds of ten and takes
-// nothing of what came meanwhile: its response time is told all the same.
+// TestWhatFailsWaitedToo has a daemon that stalls for two of ten seconds and accepts nothing
+// that came meanwhile: its response time counts nevertheless.
 func TestWhatFailsWaitedToo(t *testing.T) {
 	t.Parallel()
 	d := &fakeDaemon{takes: time.Millisecond, stallFrom: 4 * time.Second, stallTo: 6 * time.Second}
@@ -48,8 +48,8 @@ func TestWhatFailsWaitedToo(t *testing.T) {
 	})
 }
 
-// TestByFillAndMetricsCountFromWhenARequestWasDue has a stall and a connection
-// too few, so that response and service time lie far apart.
+// TestByFillAndMetricsCountFromWhenARequestWasDue has a stall and one connection too few, so
+// that response and service time differ widely.
 func TestByFillAndMetricsCountFromWhenARequestWasDue(t *testing.T) {
 	t.Parallel()
 	d := &fakeDaemon{takes: time.Millisecond, stallFrom: 4 * time.Second, stallTo: 5 * time.Second}
@@ -68,8 +68,8 @@ func TestByFillAndMetricsCountFromWhenARequestWasDue(t *testing.T) {
 	})
 }
 
-// TestStrictQuantiles has ten requests of a thousand that fail at once: the p99
-// lies among them, though none of them took long.
+// TestStrictQuantiles has ten of a thousand requests fail at once: the p99 lies among them,
+// though none took long.
 func TestStrictQuantiles(t *testing.T) {
 	t.Parallel()
 	for failing, want := range map[time.Duration]Quantiles{

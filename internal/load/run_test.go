@@ -18,11 +18,11 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// fakeDaemon answers requests after some time, by the clock of a synctest bubble.
+// fakeDaemon answers requests after a delay on a synctest clock.
 type fakeDaemon struct {
 	takes  time.Duration
 	answer func(since time.Duration, r *Request) (Answer, error) // nil: accepted
-	// Requests that come while it stalls are answered when it is over.
+	// Requests arriving during a stall are answered at its end.
 	stallFrom, stallTo time.Duration
 
 	began  time.Time
@@ -68,7 +68,7 @@ func (d fakeSender) Close() error {
 	return nil
 }
 
-// play runs load against the fake, in no time.
+// play runs load against the fake, in fake time.
 func play(t *testing.T, d *fakeDaemon, c Config, check func(*Result, error)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { check(d.run(t.Context(), c)) })
@@ -87,7 +87,7 @@ func (d *fakeDaemon) run(ctx context.Context, c Config) (*Result, error) {
 	return g.Run(ctx)
 }
 
-// anHour is an hour of 167 sensors in a minute: 2,004 readings a second.
+// anHour is an hour of 167 sensors in a minute: 2,004 readings/s.
 var anHour = Config{Sensors: 167, Interval: 5 * time.Second, Speedup: 60, Duration: time.Minute, Connections: 16}
 
 func TestARunThatKeepsUp(t *testing.T) {
@@ -134,8 +134,8 @@ func TestARunThatKeepsUp(t *testing.T) {
 	assert.Equal(t, 16, d.closed)
 }
 
-// TestAStallIsSeenByAllThatWereDue stops the daemon for a second: everybody who
-// should have been sent meanwhile waited, though few of them were under way.
+// TestAStallIsSeenByAllThatWereDue stops the daemon for a second: every request due meanwhile
+// waited, though few were in flight.
 func TestAStallIsSeenByAllThatWereDue(t *testing.T) {
 	t.Parallel()
 	c := Config{Sensors: 100, Interval: time.Second, Duration: 10 * time.Second, Connections: 4}
@@ -155,8 +155,8 @@ func TestWhatIsTooMuchIsDroppedAndCounted(t *testing.T) {
 	c := Config{Rate: Rate{1000, 1000}, Batch: 10, Duration: 10 * time.Second, Connections: 2, MaxInFlight: 20}
 	play(t, &fakeDaemon{takes: 100 * time.Millisecond}, c, func(r *Result, err error) {
 		require.NoError(t, err)
-		// Two at a time, ten times a second, ten readings each: 200 a second.
-		// The 20 that were in line at the end took a second more.
+		// Two at a time, ten times a second, ten readings each: 200 a second. The 20 still
+		// queued at the end took another second.
 		assert.InDelta(t, 220, r.AchievedRate, 5)
 		assert.InDelta(t, 1, r.DrainSeconds, 0.1)
 		assert.InDelta(t, 11, r.Seconds, 0.1)
@@ -237,8 +237,8 @@ func TestARunThatIsInterruptedReports(t *testing.T) {
 	})
 }
 
-// TestAnswersThatDoNotComeAreFailures has a daemon that takes an hour: what is
-// under way fails when the grace is over, what still waits was never sent.
+// TestAnswersThatDoNotComeAreFailures has a daemon that takes an hour: requests in flight fail
+// when the grace period is over, waiting ones are never sent.
 func TestAnswersThatDoNotComeAreFailures(t *testing.T) {
 	t.Parallel()
 	c := Config{Rate: Rate{10, 10}, Duration: 2 * time.Second, Connections: 3}
@@ -281,8 +281,8 @@ func TestAnInterruptedRunDoesNotWaitForTheGrace(t *testing.T) {
 	})
 }
 
-// TestEventTimeEndsWithTheSchedule has a last answer that comes late: the rows of
-// the drain do not move on in the window.
+// TestEventTimeEndsWithTheSchedule has a late last answer: rows of the drain do not advance in
+// the window.
 func TestEventTimeEndsWithTheSchedule(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewPedanticRegistry()
@@ -302,7 +302,7 @@ func TestEventTimeEndsWithTheSchedule(t *testing.T) {
 	})
 }
 
-// TestWhatIsNotSentIsNotInFlight gives up what waits at the end.
+// TestWhatIsNotSentIsNotInFlight gives up requests that wait at the end.
 func TestWhatIsNotSentIsNotInFlight(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewPedanticRegistry()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A Rate of readings a second: From at the start of the run, To at its end. The zero
-// Rate means that of the sensors and their interval.
+// A Rate in readings per second: From at the start of the run, To at its end. The zero Rate
+// means that sensors and interval determine it.
 type Rate struct{ From, To float64 }
 
 // maxRate is more than one process can generate.
@@ -35,10 +35,10 @@ func ParseRate(s string) (Rate, error) {
 	return r, nil
 }
 
-// Max is the larger end.
+// Max returns the larger end.
 func (r Rate) Max() float64 { return max(r.From, r.To) }
 
-// String is the form that ParseRate reads, empty for the zero Rate.
+// String returns the form that ParseRate reads, empty for the zero Rate.
 func (r Rate) String() string {
 	text := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 	switch {
@@ -51,8 +51,8 @@ func (r Rate) String() string {
 	}
 }
 
-// A schedule says when each reading of a run is due. Reading n is due when the integral
-// of the rate reaches n, computed anew for each n, so that no error accumulates. It is
+// A schedule determines when each reading of a run is due. Reading n is due when the integral
+// of the rate reaches n, computed afresh for each n, so that errors do not accumulate. It is
 // read-only.
 type schedule struct {
 	pieces []piece
@@ -63,13 +63,12 @@ type schedule struct {
 type piece struct {
 	start    float64 // seconds since the run began
 	arrivals float64 // readings due before start
-	rate     float64 // at the start, readings a second
-	slope    float64 // its change, a second
+	rate     float64 // at the start, readings per second
+	slope    float64 // change of the rate per second
 }
 
-// newSchedule returns a schedule over the duration with the rate r, which changes
-// linearly or, with at least 2 steps, in steps of equal length, the first at r.From and
-// the last at r.To.
+// newSchedule returns a schedule for rate r over the duration. The rate changes linearly or,
+// with at least 2 steps, in equally long steps, the first at r.From and the last at r.To.
 func newSchedule(r Rate, duration time.Duration, steps int) *schedule {
 	s := &schedule{}
 	length := duration.Seconds()
@@ -87,7 +86,7 @@ func newSchedule(r Rate, duration time.Duration, steps int) *schedule {
 			end += p.rate * length / float64(steps)
 		}
 	}
-	// A rounding error is not a reading.
+	// A rounding error must not add a reading.
 	s.total = int64(math.Ceil(end - 1e-9*max(end, 1)))
 	return s
 }
@@ -95,8 +94,8 @@ func newSchedule(r Rate, duration time.Duration, steps int) *schedule {
 // due returns when reading n, from 0, is due, in seconds since the run began.
 func (s *schedule) due(n int64) float64 {
 	x := float64(n)
-	// The last piece that begins with at most n done. A step at rate 0 begins with as
-	// many as its successor, and is skipped.
+	// The last piece that begins with at most n done. A step at rate 0 begins with as many as
+	// its successor, and is skipped.
 	i := sort.Search(len(s.pieces), func(i int) bool { return s.pieces[i].arrivals > x }) - 1
 	return s.pieces[i].due(x)
 }
@@ -108,8 +107,8 @@ type job struct {
 	count int           // readings
 }
 
-// jobs yields the requests of a run in order of time. Each has as many readings as a
-// batch, and is due with the last of them.
+// jobs yields the requests of a run in order of time. Each has a batch of readings, and is due
+// with the last of them.
 func (s *schedule) jobs(batch int) iter.Seq[job] {
 	return func(yield func(job) bool) {
 		for first := int64(0); first < s.total; first += int64(batch) {
@@ -121,8 +120,8 @@ func (s *schedule) jobs(batch int) iter.Seq[job] {
 	}
 }
 
-// due solves rate t + slope t²/2 = n for t, in the form that loses no digits for a small
-// slope or rate.
+// due solves rate t + slope t²/2 = n for t, in a form that loses no digits for a small slope or
+// rate.
 func (p piece) due(n float64) float64 {
 	n -= p.arrivals
 	if n <= 0 {

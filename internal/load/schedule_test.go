@@ -34,7 +34,7 @@ func TestArrivalsOfARamp(t *testing.T) {
 
 func TestArrivalsInSteps(t *testing.T) {
 	t.Parallel()
-	s := newSchedule(Rate{0, 200}, 30*time.Second, 3) // 0, 100 and 200 for 10 s each
+	s := newSchedule(Rate{0, 200}, 30*time.Second, 3) // steps of 10 s each at 0, 100 and 200
 	assert.EqualValues(t, 3000, s.total)
 	assert.InDelta(t, 10, s.due(0), 1e-9)
 	assert.InDelta(t, 10.01, s.due(1), 1e-9)
@@ -45,9 +45,8 @@ func TestArrivalsInSteps(t *testing.T) {
 	assert.EqualValues(t, 200, s.rateAt(30))
 }
 
-// TestAScheduleIsTheInverseOfItsRate draws rates and steps: no arrival is due
-// before the one before it or after the end, and as many are due by each time
-// as the integral of the rate is.
+// TestAScheduleIsTheInverseOfItsRate draws rates and steps: arrivals are in order and before
+// the end, and their number at any time is the integral of the rate.
 func TestAScheduleIsTheInverseOfItsRate(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -81,7 +80,7 @@ func TestAScheduleIsTheInverseOfItsRate(t *testing.T) {
 	})
 }
 
-// integral sums the rate up to a time.
+// integral returns the integral of the rate up to a time.
 func integral(s *schedule, until float64) float64 {
 	sum := 0.0
 	for i, p := range s.pieces {

@@ -12,7 +12,7 @@ func TestSensorsMakeTheReadingsOfARun(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	c := Config{Sensors: 3, Interval: 5 * time.Second, Speedup: 1, Rate: Rate{From: 0.6, To: 0.6}, Duration: time.Minute, Seed: 7, Start: start}
-	c.Fleet = FleetConfig{Fields: 5, Signal: Mixed, SensorPrefix: "s-"}
+	c.Fleet = fleetConfig{Fields: 5, Signal: mixed, SensorPrefix: "s-"}
 	f := newFleet(&c, newSchedule(c.Rate, c.Duration, 0))
 	s, err := NewSensors(SensorsConfig{Count: 3, Fields: 5, Seed: 7, Prefix: "s-"})
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// Response times are counted in microseconds, from 1 to 10 minutes, to 3 digits.
+// Response times are recorded in microseconds, from 1 to 10 minutes, to 3 digits.
 const (
 	highestMicros = 600_000_000
 	digits        = 3
@@ -26,26 +26,26 @@ func micros(d time.Duration) int64 { return min(max(d.Microseconds(), 1), highes
 
 func seconds(micros int64) float64 { return float64(micros) / 1e6 }
 
-// tenths count readings by the tenth of their window.
+// tenths counts readings by the tenth of their window.
 type tenths [10]int32
 
-// counts are of readings, but for requests.
+// counts are in readings unless they are named requests.
 type counts struct{ requests, failedRequests, partial, acked, rejected, failed int64 }
 
 // A tally counts the outcomes of requests.
 type tally struct {
 	mu sync.Mutex
 	counts
-	response           *hdrhistogram.Histogram     // of all requests that were due and not dropped at once
-	answered           *hdrhistogram.Histogram     // likewise, of those that were answered
-	service            *hdrhistogram.Histogram     // of the same
-	interval, previous *hdrhistogram.Histogram     // response in the present interval, and in the one before
+	response           *hdrhistogram.Histogram     // of all requests that were due, except those dropped at once
+	answered           *hdrhistogram.Histogram     // of those that were answered
+	service            *hdrhistogram.Histogram     // the same, for service time
+	interval, previous *hdrhistogram.Histogram     // response in the current interval and in the previous one
 	fills              [10]*hdrhistogram.Histogram // response time of readings
 	failures           map[string]int64            // requests
 	errors             map[string]string           // the first message, by reason
 }
 
-// shownErrors is the maximum of error messages in the result.
+// shownErrors is the maximum number of error messages in the result.
 const shownErrors = 5
 
 func newTally() *tally {
@@ -59,7 +59,7 @@ func newTally() *tally {
 	return t
 }
 
-// An outcome is that of one request that was due.
+// An outcome is that of one due request.
 type outcome struct {
 	readings int
 	fills    tenths
@@ -74,16 +74,16 @@ type outcome struct {
 // answered reports whether the daemon processed the request.
 func (f *outcome) answered() bool { return !f.unsent && f.answer.Failure == "" }
 
-// reasonRefused of errors about rejected readings in an answered request.
+// reasonRefused is the reason for rejected readings in an answered request.
 const reasonRefused = "refused"
 
-// note counts a request. Its response time counts in any case: a request without an
-// answer took at least that long.
+// note counts a request. Its response time counts in any case: an unanswered request took at
+// least that long.
 func (t *tally) note(f *outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	us := micros(f.response)
-	_, _ = t.response.RecordValue(us), t.interval.RecordValue(us) // cannot fail: it was clamped to the range
+	_, _ = t.response.RecordValue(us), t.interval.RecordValue(us) // cannot fail: clamped to the range
 	for i, n := range f.fills {
 		if n > 0 {
 			_ = t.fills[i].RecordValues(us, int64(n))
@@ -119,8 +119,8 @@ func (t *tally) now() counts {
 	return t.counts
 }
 
-// gather ends the present interval, and returns the counts so far and the quantiles of
-// its response times; 0: there were none. extend makes the interval before a part of it.
+// gather ends the current interval, and returns the counts so far and the quantiles of its
+// response times; 0 if there were none. extend merges the previous interval into it.
 func (t *tally) gather(extend bool) (all counts, p50, p99 float64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,8 +135,8 @@ func (t *tally) gather(extend bool) (all counts, p50, p99 float64) {
 	return t.counts, p50, p99
 }
 
-// result fills in the counts, after all senders have ended. due is the number of
-// requests that were due.
+// result fills in the counts after all senders have ended. due is the number of requests that
+// were due.
 func (t *tally) result(r *Result, due int64) {
 	r.Failures = t.failures
 	reasons := slices.SortedFunc(maps.Keys(t.errors), func(a, b string) int {
@@ -169,8 +169,8 @@ func quantiles(h *hdrhistogram.Histogram) Quantiles {
 	return Quantiles{Mean: h.Mean() / 1e6, P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: seconds(h.Max())}
 }
 
-// strictly returns the quantiles of the requests that were due, where those without an
-// answer are slower than any. A quantile among these is 0.
+// strictly returns the quantiles of all due requests, with unanswered ones slower than any. A
+// quantile among those is 0.
 func strictly(taken *hdrhistogram.Histogram, due int64) Quantiles {
 	at := func(perMille int64) float64 {
 		if (due-taken.TotalCount())*1000 >= (1000-perMille)*due {
@@ -182,8 +182,7 @@ func strictly(taken *hdrhistogram.Histogram, due int64) Quantiles {
 	return Quantiles{P50: at(500), P90: at(900), P99: at(990), P999: at(999)}
 }
 
-// curve returns the percentile curve, with 5 points for each halving of the distance to
-// 100 %.
+// curve returns the percentile curve, with 5 points per halving of the distance to 100 %.
 func curve(h *hdrhistogram.Histogram) []Percentile {
 	out := []Percentile{}
 	if h.TotalCount() == 0 {
@@ -221,7 +220,7 @@ func (r *recorder) run(over <-chan struct{}) {
 		case <-timer.C:
 			now := time.Since(r.g.began)
 			r.record(now)
-			// The next tick is the next whole second, also after a late one.
+			// The next tick is at the next whole second, even after a late one.
 			timer.Reset(now.Truncate(tick) + tick - now)
 		case <-over:
 			return
@@ -229,7 +228,7 @@ func (r *recorder) run(over <-chan struct{}) {
 	}
 }
 
-// record ends the present row, and reports it.
+// record ends the current row and reports it.
 func (r *recorder) record(now time.Duration) {
 	g := r.g
 	row := r.row(now, false)
@@ -248,7 +247,7 @@ func (r *recorder) record(now time.Duration) {
 	}
 }
 
-// row adds the row from the last mark until now. extend makes the row before a part of it.
+// row adds the row from the last mark until now. extend merges the previous row into it.
 func (r *recorder) row(now time.Duration, extend bool) Interval {
 	g := r.g
 	if extend {
@@ -268,19 +267,19 @@ func (r *recorder) row(now time.Duration, extend bool) Interval {
 		Failed:   to.failed - from.failed,
 		Dropped:  to.dropped - from.dropped,
 	}
-	// Event time ends with the schedule. The end of a window belongs to it here, not to
-	// the next.
+	// Event time ends with the schedule. Here the end of a window belongs to it, not to the
+	// next.
 	event := g.fleet.eventAt(min(now, g.config.Duration))
 	row.Fill = float64(elapsedOf(event-1, window)) / float64(window)
 	r.rows, r.last, r.before = append(r.rows, row), to, from
 	return row
 }
 
-// shortRow is too short for a row of its own, whose rates would be random.
+// shortRow is too short to be its own row, with erratic rates.
 const shortRow = tick / 4
 
-// result makes the result of a run whose requests were due for length, and whose last
-// answer came after lasted.
+// result makes the result of a run with requests due for length and the last answer after
+// lasted.
 func (r *recorder) result(length, lasted time.Duration) *Result {
 	r.row(lasted, len(r.rows) > 0 && lasted-r.last.at < shortRow)
 	g := r.g
@@ -295,7 +294,7 @@ func (r *recorder) result(length, lasted time.Duration) *Result {
 	}
 	g.tally.result(out, g.dueRequests.Load())
 	out.Setup.DurationSeconds = length.Seconds()
-	if length < g.config.Duration { // event time ended early too
+	if length < g.config.Duration { // event time ended early as well
 		out.Setup.EventEnd = time.UnixMilli(g.fleet.eventAt(length)).UTC()
 	}
 	seconds := max(length, time.Microsecond).Seconds()
@@ -303,7 +302,7 @@ func (r *recorder) result(length, lasted time.Duration) *Result {
 	return out
 }
 
-// Setup describes the run, as far as it is known before.
+// Setup describes the run, as far as it is known in advance.
 func (g *Generator) Setup() Setup {
 	c := &g.config
 	s := Setup{
@@ -330,13 +329,13 @@ type metrics struct {
 	offeredRate, windowRatio prometheus.Gauge
 }
 
-// newMetrics registers the metrics; without a registerer they are not seen. The counters
-// are those of the run.
+// newMetrics registers the metrics; without a registerer nobody sees them. Counters read the
+// run's own.
 func newMetrics(g *Generator) (*metrics, error) {
 	times := func(what, help string) prometheus.Histogram {
 		return prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{
 			Name: "brim_load_" + what + "_seconds", Help: help,
-			// 100 us to 52 s: a local answer takes some 200 us, one that timed out 30 s.
+			// 100 us to 52 s: a local answer takes about 200 us, a timeout 30 s.
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 20),
 		}))
 	}

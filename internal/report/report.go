@@ -1,6 +1,6 @@
-// Package report writes the results of measurements: as Markdown for terminals and
-// files, and as a page that loads nothing from elsewhere. The content of a document
-// comes from internal/bench/report and internal/load/report:
+// Package report writes measurement results: as Markdown for terminals and files, and as a
+// self-contained page. The content of a document comes from internal/bench/report and
+// internal/load/report:
 //
 //	Document ─▶ Section, one for each result ─▶ Block: text, table, plots, list ─▶ Text, HTML
 package report
@@ -21,7 +21,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/chart"
 )
 
-// A Document presents one result, or several.
+// A Document presents one or more results.
 type Document struct {
 	Title    string // of the window
 	Heading  string // of the page
@@ -32,14 +32,13 @@ type Document struct {
 
 // A Section is one result.
 type Section struct {
-	ID     string // the anchor of links within the page
+	ID     string // anchor for links within the page
 	Title  string
 	Lead   string
 	Blocks []Block
 }
 
-// A Block is a part of a section. Empty parts are omitted, and so is a block that has
-// only a title.
+// A Block is a part of a section. Empty parts are omitted, and so is a block with only a title.
 type Block struct {
 	Title string
 	Box   string   // "good" or "bad": the page shows Text in a box
@@ -64,28 +63,28 @@ type Table struct {
 	Rows [][]string
 	// Tone returns the class of a cell that the page shows in colour; nil: no cell has one.
 	Tone func(cell string) string
-	Link bool // the first cell of each row is the ID of a section
-	Wide bool // it stays a table even if it is wider than the terminal
+	Link bool // the first cell of each row is a section's ID
+	Wide bool // stays a table even if wider than the terminal
 }
 
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// A Plot is a chart with a description of what it shows.
+// A Plot is a chart with a description.
 type Plot struct {
 	chart.Chart
 
 	Caption string
 }
 
-// A Comparison is a measured figure beside the published one.
+// A Comparison is a measured figure and the published one.
 type Comparison struct {
 	What, Published, Measured string
 	Times, Low, High          float64 // the measured figure and its range, as multiples of the published one
 	Tone                      string
 }
 
-// At returns the place of a multiple, in percent, on an axis from a tenth to ten times.
+// At returns the position of a multiple, in percent, on an axis from a tenth to ten times.
 func (Comparison) At(times float64) string {
 	return strconv.FormatFloat(50+50*min(max(math.Log10(times), -1), 1), 'f', 1, 64) + "%"
 }
@@ -160,8 +159,8 @@ func (t *text) paragraph(s string) {
 	Wrap(&t.b, "", "", s, t.width)
 }
 
-// write writes a table, at most width characters wide; 0: unlimited. A table wider than
-// that becomes one paragraph per row.
+// write writes a table, at most width characters wide; 0: unlimited. A wider table becomes one
+// paragraph per row.
 func (t *Table) write(b *bytes.Buffer, width int) {
 	widths, words := make([]int, len(t.Head)), t.Words()
 	total := 1
@@ -216,8 +215,8 @@ func (t *Table) paragraphs(b *bytes.Buffer, width int) {
 	}
 }
 
-// Stacked reports whether each row of the page's table becomes a list on a narrow screen,
-// because it is too wide for one.
+// Stacked reports whether the page turns rows into lists on a narrow screen, because the table
+// is too wide.
 func (t *Table) Stacked() bool {
 	const most = 48 // characters
 	total := 0
@@ -231,8 +230,7 @@ func (t *Table) Stacked() bool {
 	return total > most
 }
 
-// Words reports which columns have words; the others have figures, which are aligned to
-// the right.
+// Words reports which columns have words; the others have figures, aligned right.
 func (t *Table) Words() []bool {
 	words := make([]bool, len(t.Head))
 	for i := range words {
@@ -270,8 +268,8 @@ func OneLine(s string) string {
 	}, strings.Join(strings.Fields(s), " "))
 }
 
-// Wrap writes s in lines of at most width characters, unless a word is longer; 0:
-// on one line. The first line has its own prefix.
+// Wrap writes s in lines of at most width characters, unless a word is longer; 0: on one line.
+// The first line has its own prefix.
 func Wrap(b io.StringWriter, first, rest, s string, width int) {
 	line, has := first, 0 // words in the line
 	for word := range strings.FieldsSeq(OneLine(s)) {

@@ -1,11 +1,11 @@
-// Package advise goes from a user's own numbers to settings: it measures on the
-// machine at hand what each choice costs those numbers, in short forms of the
-// experiments, and chooses by a cost that anyone can recompute.
+// Package advise turns a user's own numbers into settings. It measures on this machine what
+// each choice would cost, in short forms of the experiments, and chooses by a price that anyone
+// can recompute.
 //
 //	Needs ─▶ candidates ─▶ measure each (a Lab) ─▶ Figures ─▶ cost of each ─▶ choose ─▶ Advice ─▶ Text, JSON
 //
-// Follow then runs a daemon and its load as advised, and compares what is stored
-// with what was predicted.
+// Follow then runs a daemon and a load as advised, and compares what is stored with the
+// prediction.
 package advise
 
 import (
@@ -19,22 +19,22 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// About how long measuring takes, and following the advice.
+// About how long measuring and following the advice take.
 const (
 	fullTime   = 100 * time.Second
 	quickTime  = 50 * time.Second
 	followTime = 45 * time.Second
 )
 
-// Config says what to advise on, and how.
+// Config is what to advise on, and how to measure.
 type Config struct {
 	Needs Needs
 	Bench bench.Config
-	// Follow has the advice followed, and fills Advice.Followed.
+	// Follow also tries out the advice and fills Advice.Followed.
 	Follow bool
 }
 
-// Run measures and advises. What it starts and makes is gone when it returns.
+// Run measures and advises. Everything it starts or creates is gone when it returns.
 func Run(ctx context.Context, c Config) (*Advice, error) {
 	if err := c.Needs.Check(); err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func Run(ctx context.Context, c Config) (*Advice, error) {
 		Run: func(ctx context.Context, lab *bench.Lab) {
 			lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) {
 				s := newSession(lab, m, n)
-				advice = bench.Must(Choose(n, s.measure(ctx)))
+				advice = bench.Must(choose(n, s.measure(ctx)))
 				if c.Follow {
 					m.Drop(ctx)
 					advice.Followed = s.follow(ctx, advice)
@@ -66,65 +66,63 @@ func Run(ctx context.Context, c Config) (*Advice, error) {
 	return advice, err
 }
 
-// Needs are a user's own numbers.
+// Needs are the user's own numbers.
 type Needs struct {
 	Sensors   int           `json:"sensors"`
-	Interval  time.Duration `json:"interval_ns"` // between readings of a sensor
-	Fields    int           `json:"fields"`      // of a reading
+	Interval  time.Duration `json:"interval_ns"` // between a sensor's readings
+	Fields    int           `json:"fields"`      // per reading
 	QuerySpan time.Duration `json:"query_span_ns"`
-	// Queries a day, each of one sensor over QuerySpan. 0: as many as read every
-	// reading once.
+	// Queries per day, each of one sensor over QuerySpan. 0: enough to read every reading once.
 	Queries   float64       `json:"queries_per_day"`
-	Retention time.Duration `json:"retention_ns"` // 0: for ever
-	// MaxWait is how long a reading may gather before it is written. Until then it
-	// is only in Brim's journal, where queries through Brim see it.
+	Retention time.Duration `json:"retention_ns"` // 0: forever
+	// MaxWait is how long a reading may gather before it is written. Until then it is only in
+	// Brim's journal, where queries through Brim see it.
 	MaxWait    time.Duration `json:"max_wait_ns"`
-	Batch      int           `json:"batch"` // readings in a request
+	Batch      int           `json:"batch"` // readings per request
 	Duplicates Duplicates    `json:"duplicates"`
-	// What an hour of a processor costs, and a month of 10^9 bytes on disk, in the
-	// same money: which compares time with space.
+	// The prices of a CPU-hour and of a month of 10^9 bytes on disk, in the same currency,
+	// which makes time and space comparable.
 	CoreHour float64 `json:"price_core_hour"`
 	GBMonth  float64 `json:"price_gb_month"`
-	// DiskWrites is how many bytes a day the disk should write at most.
+	// DiskWrites is the most bytes per day that the disk should write.
 	DiskWrites int64 `json:"disk_writes"`
 }
 
-// Duplicates says whether a reading may be stored twice.
+// Duplicates is whether a reading may be stored twice.
 type Duplicates string
 
-// What may happen after MongoDB's answer was lost and a reading is sent again.
+// What may happen when a reading is sent again after MongoDB's answer was lost.
 const (
-	Never Duplicates = "never" // the database keeps it from being stored twice: bucket documents
-	Rare  Duplicates = "rare"  // Brim checks whether it is there, which is nearly always enough: a time series, too
+	Never Duplicates = "never" // the database prevents duplicates: bucket documents
+	Rare  Duplicates = "rare"  // Brim checks whether it is stored, which nearly always suffices: allows time series
 )
 
-// Defaults of the needs that few will want to give.
+// Defaults of the needs that few users specify.
 const (
 	// DefaultMaxWait is the daemon's own --flush-max.
 	DefaultMaxWait = 5 * time.Minute
-	// What a rented core and a rented SSD cost in dollars, about.
+	// Rough prices of a rented core and a rented SSD, in dollars.
 	DefaultCoreHour = 0.04
 	DefaultGBMonth  = 0.10
-	// DefaultDiskWrites is 0.3 times a day a drive of 500 GB, which small ones are
-	// made to bear for five years.
-	DefaultDiskWrites = 150_000_000_000
+	// defaultDiskWrites is 0.3 drive writes per day of 500 GB, which small SSDs are rated to
+	// endure for five years.
+	defaultDiskWrites = 150_000_000_000
 )
 
 const (
 	day   = 24 * time.Hour
 	month = 30 * day
-	// foreverCounts is the time whose readings are counted where they are kept for
-	// ever.
+	// foreverCounts is the time that is priced when readings are kept forever.
 	foreverCounts = 365 * day
 )
 
-// Bounds of the needs, for the flags that set them.
+// Bounds of the needs, used by their flags.
 const (
 	MaxSensors   = 100_000_000
 	MaxFields    = telemetry.MaxFields
 	MaxInterval  = 30 * day
 	MaxQuerySpan = 3650 * day
-	MaxRetention = 24_000 * day // what fits a TTL index
+	MaxRetention = 24_000 * day // fits a TTL index
 	MaxMaxWait   = time.Hour    // the longest --flush-max
 	maxPerDay    = 1e12         // readings
 )
@@ -144,7 +142,7 @@ func (n Needs) Check() error {
 	return nil
 }
 
-// complete fills in how many queries there are.
+// complete fills in the number of queries.
 func (n Needs) complete() Needs {
 	if n.Queries == 0 {
 		n.Queries = float64(n.Sensors) * float64(day) / float64(n.QuerySpan)
@@ -152,15 +150,15 @@ func (n Needs) complete() Needs {
 	return n
 }
 
-// perDay is the readings a day of all sensors.
+// perDay returns the readings of all sensors in a day.
 func (n Needs) perDay() float64 { return float64(n.Sensors) * float64(day) / float64(n.Interval) }
 
-// cpuPrice is what so much CPU time a day costs a month.
+// cpuPrice returns the monthly price of CPU seconds per day.
 func (n Needs) cpuPrice(seconds float64) float64 {
 	return seconds / 3600 * float64(month/day) * n.CoreHour
 }
 
-// kept is the time whose readings are on disk.
+// kept returns how much time's readings are on disk.
 func (n Needs) kept() time.Duration {
 	if n.Retention == 0 {
 		return foreverCounts

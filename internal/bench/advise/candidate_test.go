@@ -9,7 +9,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// shapes are the candidates without their compressors.
+// shapes returns the candidates without compressors.
 func shapes(n Needs, quick bool) (out []Candidate) {
 	for _, c := range candidates(n, quick) {
 		if c.Compressor == store.Zstd {
@@ -32,8 +32,8 @@ func TestEachGranularityAndTheTimeSeriesAreTriedWithBothCompressors(t *testing.T
 	assert.Len(t, shapes(n, true), 6, "1m 5m 15m 1h, columns and the time series")
 }
 
-// TestFastSensorsAreOfferedLargerParts: 21,607 readings a minute make 22 parts
-// of 1,000, in a window of any length.
+// TestFastSensorsAreOfferedLargerParts: 21,607 readings per minute fill 22 parts of 1,000 in
+// any window.
 func TestFastSensorsAreOfferedLargerParts(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, []Candidate{

@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// Advice is what to set, why, what it costs, and what was not chosen.
+// Advice is what to set, why, what it costs, and what was rejected.
 type Advice struct {
 	Needs       Needs             `json:"needs"`
 	Environment bench.Environment `json:"environment"`
@@ -24,41 +24,38 @@ type Advice struct {
 
 	Chosen   Cost       `json:"chosen"`
 	Choices  []Choice   `json:"choices"`
-	Rejected []Rejected `json:"rejected"` // the cheapest first
-	Fresh    []Cost     `json:"fresh"`    // the chosen candidate with each --flush-max
+	Rejected []Rejected `json:"rejected"` // cheapest first
+	Fresh    []Cost     `json:"fresh"`    // the chosen candidate at each --flush-max
 	Warnings []string   `json:"warnings,omitempty"`
 	Followed *Followed  `json:"followed,omitempty"`
 	Figures  *Figures   `json:"figures"`
 }
 
-// A Choice is the value of one setting.
+// A Choice is the chosen value of a setting.
 type Choice struct {
 	Setting string `json:"setting"`
 	Value   string `json:"value"`
-	// Next is the cheapest candidate with another value, and NextPrice its price compared
-	// with that of what is chosen; empty: none was measured, or another value is not another
-	// candidate.
+	// Next is the cheapest candidate with another value, and NextPrice its price relative to
+	// the chosen one. Empty: none was measured, or the setting does not change the candidate.
 	Next      string  `json:"next_best,omitempty"`
 	NextPrice float64 `json:"next_best_price_ratio,omitempty"`
 	Why       string  `json:"why"`
 }
 
-// Rejected is a candidate that was not chosen, with the --flush-max that suits it best.
+// Rejected is a candidate that was not chosen, with its best --flush-max.
 type Rejected struct {
 	Cost
 
 	Why string `json:"why"`
 }
 
-// alikePart is the part by which two prices may differ and still count as the same:
-// what is measured in a minute is not more certain. Of such the simpler is
-// taken: bucket documents, which keep a reading from being stored twice; those that
-// hold sub-documents, which every program can read; then the smaller documents, then
-// snappy. Of --flush-max and checkpoint intervals the
-// shorter is.
+// alikePart is the fraction by which prices may differ and still count as equal: a one-minute
+// measurement is no more precise. Among equals the simpler candidate wins: bucket documents,
+// which prevent duplicates; then sub-documents, which every program can read; then smaller
+// documents; then snappy. For --flush-max and checkpoint intervals, the shorter wins.
 const alikePart = 0.10
 
-// flushes are the values of --flush-max that are tried, checkpoints the intervals.
+// flushes are the --flush-max values to try, checkpoints the intervals.
 var flushes = [...]time.Duration{
 	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour,
 }
@@ -67,14 +64,13 @@ var checkpoints = [...]time.Duration{time.Minute, 2 * time.Minute, 5 * time.Minu
 
 var errNothing = errors.New("nothing was measured to choose from")
 
-// Choose returns the advice that follows from what was measured. Needs must be
-// complete.
-func Choose(n Needs, f *Figures) (*Advice, error) {
+// choose derives the advice from the measurements. Needs must be complete.
+func choose(n Needs, f *Figures) (*Advice, error) {
 	all := make([]Cost, len(f.Candidates))
 	for i, m := range f.Candidates {
 		all[i] = f.cost(n, m, f.bestFlush(n, m), checkpoints[0])
 	}
-	best, limit := choose(n, all)
+	best, limit := pick(n, all)
 	if best < 0 {
 		return nil, errNothing
 	}
@@ -97,9 +93,9 @@ func Choose(n Needs, f *Figures) (*Advice, error) {
 	return a, nil
 }
 
-// choose returns the place of the one to take, of those that the needs allow, -1 if there is
-// none, and the price up to which others cost the same.
-func choose(n Needs, all []Cost) (best int, limit float64) {
+// pick returns the index of the best candidate that the needs allow, -1 if there is none, and
+// the price up to which others count as equal.
+func pick(n Needs, all []Cost) (best int, limit float64) {
 	best, limit = -1, math.Inf(1)
 	for _, c := range all {
 		if c.may(n) {
@@ -114,23 +110,23 @@ func choose(n Needs, all []Cost) (best int, limit float64) {
 	return best, limit
 }
 
-// simpler is below 0 if a is taken where both cost the same.
+// simpler is below 0 if a is preferred at the same price.
 func simpler(a, b Candidate) int {
-	rank := func(c Candidate) []int64 {
-		place := []int64{0, 0, int64(c.Granularity), int64(c.MaxReadings), int64(slices.Index(compressors[:], c.Compressor))}
+	rankOf := func(c Candidate) []int64 {
+		rank := []int64{0, 0, int64(c.Granularity), int64(c.MaxReadings), int64(slices.Index(compressors[:], c.Compressor))}
 		if c.Storage != store.Bucket {
-			place[0] = 1
+			rank[0] = 1
 		}
 		if c.Columns {
-			place[1] = 1
+			rank[1] = 1
 		}
-		return place
+		return rank
 	}
-	return slices.Compare(rank(a), rank(b))
+	return slices.Compare(rankOf(a), rankOf(b))
 }
 
-// bestFlush returns the shortest --flush-max whose price is about that of the best, of those
-// that the needs, the window and the lanes' memory allow.
+// bestFlush returns the shortest --flush-max that costs about as little as the cheapest, among
+// those that the needs, the window and the lanes' memory allow.
 func (f *Figures) bestFlush(n Needs, m Measured) time.Duration {
 	can, least := []time.Duration{min(flushes[0], n.MaxWait)}, math.Inf(1)
 	for _, flush := range flushes[1:] {
@@ -146,8 +142,8 @@ func (f *Figures) bestFlush(n Needs, m Measured) time.Duration {
 	return can[slices.IndexFunc(prices, func(price float64) bool { return price <= least*(1+alikePart) })]
 }
 
-// bestCheckpoint returns the shortest interval with which checkpoints write no more than the
-// disk should, the longest if none does.
+// bestCheckpoint returns the shortest interval that keeps checkpoint writes within the disk's
+// limit, or the longest interval if none does.
 func (f *Figures) bestCheckpoint(n Needs, m Measured, flush time.Duration) (interval time.Duration) {
 	for _, interval = range checkpoints {
 		if f.cost(n, m, flush, interval).Written <= float64(n.DiskWrites) {
@@ -157,15 +153,15 @@ func (f *Figures) bestCheckpoint(n Needs, m Measured, flush time.Duration) (inte
 	return interval
 }
 
-// checkpointSetting is mongod's, not Brim's.
+// checkpointSetting belongs to mongod, not to Brim.
 const checkpointSetting = "checkpoint interval"
 
-// choices are the settings that the advice comes to.
+// choices returns the advised settings.
 func (a *Advice) choices() (all []Choice) {
 	c := a.Chosen
 	add := func(setting, value, why string, another func(o Candidate) bool) {
 		choice := Choice{Setting: setting, Value: value, Why: why}
-		for _, r := range a.Rejected { // the cheapest first
+		for _, r := range a.Rejected { // cheapest first
 			if another != nil && another(r.Candidate) {
 				choice.Next, choice.NextPrice = r.String(), r.Price()/c.Price()
 				break
@@ -186,13 +182,13 @@ func (a *Advice) choices() (all []Choice) {
 		}
 		add("bucket-format", string(format), why, func(o Candidate) bool { return o.Storage == c.Storage && o.Columns != c.Columns })
 	}
-	add("granularity", config.FormatDuration(c.Granularity), "Of windows at the same price the shortest is taken.", func(o Candidate) bool { return alike(o) && o.Granularity != c.Granularity })
+	add("granularity", config.FormatDuration(c.Granularity), "At the same price, the shortest window wins.", func(o Candidate) bool { return alike(o) && o.Granularity != c.Granularity })
 	if c.Storage == store.Bucket {
 		add("bucket-max-readings", strconv.Itoa(c.MaxReadings), "A window with more readings continues in another document.", func(o Candidate) bool { return alike(o) && o.MaxReadings != c.MaxReadings })
-		add("bucket-max-bytes", config.FormatSize(int64(c.MaxBytes)), "It has room for so many readings.", nil)
+		add("bucket-max-bytes", config.FormatSize(int64(c.MaxBytes)), "It leaves room for that many readings.", nil)
 	}
-	add("compressor", string(c.Compressor), "Of compressors at the same price snappy is taken.", func(o Candidate) bool { return o.shape() == c.shape() })
-	add("flush-max", config.FormatDuration(c.Flush), "A reading is only in Brim's journal for about so long, unless its sender asked for ack=stored. Queries through Brim return it meanwhile; programs that read MongoDB directly do not see it.", nil)
+	add("compressor", string(c.Compressor), "At the same price, snappy wins.", func(o Candidate) bool { return o.shape() == c.shape() })
+	add("flush-max", config.FormatDuration(c.Flush), "A reading is only in Brim's journal for about that long, unless its sender asked for ack=stored. Queries through Brim return it meanwhile; programs that read MongoDB directly do not see it.", nil)
 	if c.Flush < flushInterval {
 		add("flush-interval", config.FormatDuration(c.Flush), "It is no longer than flush-max.", nil)
 	}
@@ -206,7 +202,7 @@ func (a *Advice) choices() (all []Choice) {
 	return all
 }
 
-// Flags are those of `brim serve` that the advice comes to.
+// Flags returns the advised flags of `brim serve`.
 func (a *Advice) Flags() (flags []string) {
 	for _, c := range a.choices() {
 		if c.Setting != checkpointSetting {
@@ -216,7 +212,7 @@ func (a *Advice) Flags() (flags []string) {
 	return flags
 }
 
-// YAML is the configuration of the daemon that the advice comes to.
+// YAML returns the advised configuration of the daemon.
 func (a *Advice) YAML() string {
 	n := a.Needs
 	var b strings.Builder
@@ -230,7 +226,7 @@ func (a *Advice) YAML() string {
 	return b.String()
 }
 
-// warnings say what the advice does not make good.
+// warnings returns the problems that the advice leaves unsolved.
 func (a *Advice) warnings() (all []string) {
 	if a.Chosen.Written > float64(a.Needs.DiskWrites) {
 		all = append(all, fmt.Sprintf("Checkpoints write %s a day, above --disk-writes: use a disk that is rated for it.", bench.Bytes.Format(a.Chosen.Written)))
@@ -244,14 +240,14 @@ func (a *Advice) warnings() (all []string) {
 	return all
 }
 
-// ingest is what accepting a day's readings costs Brim, whatever is chosen.
+// ingest returns the CPU seconds Brim spends accepting a day's readings, whatever is chosen.
 func (a *Advice) ingest() float64 { return a.Figures.Ingest * a.Needs.perDay() }
 
-// processors are how many are used, on average.
+// processors returns the average number of CPUs in use.
 func (a *Advice) processors() float64 { return (a.Chosen.CPU().Total() + a.ingest()) / day.Seconds() }
 
-// whyNot says in a few words why a candidate was not chosen; alike: its price was
-// about the least, so that something else decided.
+// whyNot briefly explains why a candidate was not chosen; alike: its price was about the
+// lowest, so something else decided.
 func (a *Advice) whyNot(c Cost, alike bool) string {
 	switch {
 	case !c.may(a.Needs):
@@ -271,5 +267,5 @@ func (a *Advice) whyNot(c Cost, alike bool) string {
 			name, most = part.name, part.more
 		}
 	}
-	return "more expensive: " + name // most of all
+	return "more expensive: " + name // the largest difference
 }

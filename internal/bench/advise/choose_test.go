@@ -12,7 +12,7 @@ import (
 
 func advised(t *testing.T, n Needs) *Advice {
 	t.Helper()
-	a, err := Choose(n, made(n, false))
+	a, err := choose(n, made(n, false))
 	require.NoError(t, err)
 	return a
 }
@@ -41,7 +41,7 @@ func TestTimeSeriesNeedsDuplicatesRare(t *testing.T) {
 	assert.Greater(t, rare.Choices[0].NextPrice, 1.)
 }
 
-// TestColumnsWinWhereTheyAreCheaper by more than what measurements may be off.
+// TestColumnsWinWhereTheyAreCheaper by more than the measurement error.
 func TestColumnsWinWhereTheyAreCheaper(t *testing.T) {
 	t.Parallel()
 	n := dashboards(t)
@@ -54,7 +54,7 @@ func TestColumnsWinWhereTheyAreCheaper(t *testing.T) {
 			}
 		}
 	}
-	a, err := Choose(n, f)
+	a, err := choose(n, f)
 	require.NoError(t, err)
 	assert.True(t, a.Chosen.Columns)
 	assert.Contains(t, a.Flags(), "columns")
@@ -71,7 +71,7 @@ func TestReasonsNameTheNextBest(t *testing.T) {
 			f.Candidates[i].Data *= 10
 		}
 	}
-	allowed, err := Choose(n, f)
+	allowed, err := choose(n, f)
 	require.NoError(t, err)
 	assert.Equal(t, store.Bucket, allowed.Chosen.Storage)
 	assert.Contains(t, allowed.Choices[0].Next, "time series, ")
@@ -94,16 +94,15 @@ func TestSimplerWinsAtEqualPrice(t *testing.T) {
 	packed.Compressor = store.Zstd
 	series.Storage = store.TimeSeries
 	dear.Granularity, dear.DiskPrice = time.Minute, 1.2
-	best, limit := choose(n, []Cost{series, longer, packed, dear, bucket, columns})
+	best, limit := pick(n, []Cost{series, longer, packed, dear, bucket, columns})
 	assert.Equal(t, 4, best)
 	assert.InEpsilon(t, 1.1, limit, 1e-9)
 	bucket.DiskPrice = 1.11
-	best, _ = choose(n, []Cost{series, longer, packed, dear, bucket})
+	best, _ = pick(n, []Cost{series, longer, packed, dear, bucket})
 	assert.Equal(t, 2, best)
 }
 
-// TestRejectedCandidatesSayWhy also where it costs not much more than
-// what is chosen for being simpler.
+// TestRejectedCandidatesSayWhy even if one costs little more than the simpler, chosen one.
 func TestRejectedCandidatesSayWhy(t *testing.T) {
 	t.Parallel()
 	n := dashboards(t)
@@ -122,7 +121,7 @@ func TestRejectedCandidatesSayWhy(t *testing.T) {
 			s.Data *= 10
 		}
 	}
-	a, err := Choose(n, f)
+	a, err := choose(n, f)
 	require.NoError(t, err)
 	assert.Equal(t, 5*time.Minute, a.Chosen.Granularity)
 	why := make(map[time.Duration]string)
@@ -145,8 +144,8 @@ func TestFlushMaxIsTheShortestThatGainsAsMuch(t *testing.T) {
 	assert.LessOrEqual(t, held(many, advised(t, many).Chosen.Gather), float64(laneBytes), "no more gathers than lanes can hold")
 }
 
-// With few sensors, readings gather only until the budget allows to write them all; with
-// many, they gather as long as they may.
+// With few sensors, readings gather until the budget allows writing them all; with many, as
+// long as they may.
 func TestBudgetWritesFewSensorsSooner(t *testing.T) {
 	t.Parallel()
 	few := dashboards(t, func(n *Needs) { n.Sensors = 50 })
@@ -159,7 +158,7 @@ func TestBudgetWritesFewSensorsSooner(t *testing.T) {
 	assert.Equal(t, time.Second, advised(t, few).Chosen.Flush, "waiting longer gains nothing")
 }
 
-// The longer the --flush-max, the lower the price; a window limits which are tried.
+// A longer --flush-max is cheaper; a window limits which values are tried.
 func TestFreshnessHasItsPrice(t *testing.T) {
 	t.Parallel()
 	a := advised(t, dashboards(t))
@@ -178,7 +177,7 @@ func TestFreshnessHasItsPrice(t *testing.T) {
 	assert.Less(t, a.Fresh[len(a.Fresh)-1].Write.Mongod, a.Fresh[0].Write.Mongod/5)
 }
 
-// More readings are merged than by default, if that is cheaper.
+// More readings than the default are merged if that is cheaper.
 func TestMergeReadingsLetFlushMaxDecide(t *testing.T) {
 	t.Parallel()
 	n := dashboards(t)
@@ -214,7 +213,7 @@ func TestWarnsWithoutProcessorTimeOfMongoDB(t *testing.T) {
 	t.Parallel()
 	n := dashboards(t)
 	f := made(n, false)
-	a, err := Choose(n, f)
+	a, err := choose(n, f)
 	require.NoError(t, err)
 	a.Environment.Cores = 1000
 	assert.Empty(t, a.warnings())
@@ -224,15 +223,14 @@ func TestWarnsWithoutProcessorTimeOfMongoDB(t *testing.T) {
 			f.Candidates[i].Updates[k].CPU.Mongod = 0
 		}
 	}
-	a, err = Choose(n, f)
+	a, err = choose(n, f)
 	require.NoError(t, err)
 	a.Environment.Cores = 1000
 	require.Len(t, a.warnings(), 1)
 	assert.Contains(t, a.warnings()[0], "does not report its CPU time")
 }
 
-// TestBusyLanesGatherLonger: they gather for
-// longer than --flush-max.
+// TestBusyLanesGatherLonger: longer than --flush-max.
 func TestBusyLanesGatherLonger(t *testing.T) {
 	t.Parallel()
 	busy := advised(t, dashboards(t, func(n *Needs) { n.MaxWait, n.Sensors = time.Second, 80_000 }))
@@ -244,6 +242,6 @@ func TestBusyLanesGatherLonger(t *testing.T) {
 
 func TestChooseWithoutFigures(t *testing.T) {
 	t.Parallel()
-	_, err := Choose(dashboards(t), &Figures{})
+	_, err := choose(dashboards(t), &Figures{})
 	assert.ErrorIs(t, err, errNothing)
 }

@@ -10,61 +10,58 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// Figures are all that was measured, on one machine and of one user's readings.
+// Figures are all measurements, for one machine and one user's readings.
 type Figures struct {
 	Candidates []Measured `json:"candidates"`
-	Command    CPU        `json:"command"` // of one, beside its updates
-	// Ingest is what a reading costs in Brim before it is written: to take it in and
-	// to journal it; seconds of a processor.
+	Command    CPU        `json:"command"` // of one command, without its updates
+	// Ingest is the CPU seconds that Brim spends per reading before it is written: accepting
+	// and journaling it.
 	Ingest float64 `json:"door_seconds"`
 }
 
-// Measured is what readings cost in one way to store them.
+// Measured is what readings cost in one form of storage.
 type Measured struct {
 	Candidate
 
 	Readings  int   `json:"readings"`
 	Documents int64 `json:"documents"`
-	// Data and Index are bytes of the files after a checkpoint, without what is
-	// free in them.
+	// Data and Index are bytes in the files after a checkpoint, without free space.
 	Data  int64 `json:"data_bytes"`
 	Index int64 `json:"index_bytes"`
 	Seal  CPU   `json:"seal_cpu_seconds"` // of all readings
-	// Updates of documents that are half full: with one reading, and with many. They have
-	// one form if a document has only one reading.
+	// Updates of half-full documents, with one reading and with many; just one if a document
+	// has only one reading.
 	Updates []Update `json:"updates"`
 	Rewrite Rewrite  `json:"rewrite"`
 	Query   Queried  `json:"query"`
 }
 
-// An Update is what it costs to add readings to a document, in commands of many updates.
+// An Update is the cost of adding readings to a document, in commands of many updates.
 type Update struct {
 	PerUpdate int     `json:"per_update"`
-	CPU       CPU     `json:"cpu_seconds"` // of one update
-	Seconds   float64 `json:"seconds"`     // by the clock, of one writer
+	CPU       CPU     `json:"cpu_seconds"` // per update
+	Seconds   float64 `json:"seconds"`     // wall-clock time with one writer
 }
 
-// A Rewrite is what it costs that a checkpoint writes a document, half full, to which
-// something was added.
+// A Rewrite is the cost of a checkpoint writing a changed, half-full document.
 type Rewrite struct {
 	Bytes  float64 `json:"bytes"`
 	Mongod float64 `json:"mongod_seconds"`
 }
 
-// Queried is what a query costs that reads a span of one sensor, as the daemon
-// reads it.
+// Queried is the cost of a query for a span of one sensor, read as the daemon does.
 type Queried struct {
-	Span      time.Duration `json:"span_ns"`   // that could be measured
-	Documents float64       `json:"documents"` // that were read
-	Seconds   float64       `json:"seconds"`   // by the clock, median
+	Span      time.Duration `json:"span_ns"`   // as long as could be measured
+	Documents float64       `json:"documents"` // documents read
+	Seconds   float64       `json:"seconds"`   // wall-clock time, median
 	CPU       CPU           `json:"cpu_seconds"`
 }
 
-// perDocument is the readings of a document.
+// perDocument returns the readings per document.
 func (m Measured) perDocument() float64 { return float64(m.Readings) / float64(m.Documents) }
 
-// update returns what an update with so many readings costs, by a line through those that
-// were measured. It does not fall.
+// update returns the cost of an update of perUpdate readings, linear between the measured ones
+// and never falling.
 func (m Measured) update(perUpdate float64) (each CPU, seconds float64) {
 	one, many := m.Updates[0], m.Updates[len(m.Updates)-1]
 	line := func(y func(Update) float64) float64 {
@@ -79,24 +76,24 @@ func (m Measured) update(perUpdate float64) (each CPU, seconds float64) {
 	}, line(func(u Update) float64 { return u.Seconds })
 }
 
-// CPU is CPU time, in seconds.
+// CPU is CPU time in seconds.
 type CPU struct {
 	Mongod float64 `json:"mongod"`
 	Brim   float64 `json:"brim"`
 }
 
-// Total is that of both.
+// Total returns the CPU time of both processes.
 func (c CPU) Total() float64 { return c.Mongod + c.Brim }
 
 func (c CPU) plus(d CPU) CPU { return CPU{c.Mongod + d.Mongod, c.Brim + d.Brim} }
 
 func (c CPU) times(n float64) CPU { return CPU{c.Mongod * n, c.Brim * n} }
 
-// A Candidate is a way to store, with what can be chosen of it.
+// A Candidate is a form of storage with its settings.
 type Candidate struct {
 	Storage     store.Storage    `json:"storage"`
 	Granularity time.Duration    `json:"granularity_ns"`
-	MaxReadings int              `json:"bucket_max_readings"` // in a part; 0 of a time series
+	MaxReadings int              `json:"bucket_max_readings"` // per part; 0 for a time series
 	MaxBytes    int              `json:"bucket_max_bytes"`
 	Compressor  store.Compressor `json:"compressor"`
 	Columns     bool             `json:"columns"` // buckets: updates carry blocks, and ended windows are sealed
@@ -106,13 +103,13 @@ type Candidate struct {
 const (
 	defaultReadings = 1000
 	manyReadings    = 4000
-	mostReadings    = 40_000 // of a part that is tried: one that takes a minute at 660 readings a second
+	mostReadings    = 40_000 // largest part to try; it takes a minute at 660 readings per second
 	columnReadings  = 20_000 // with columns
 	defaultBytes    = 256 << 10
 	mostBytes       = 2 << 20
 )
 
-// granularities that are tried.
+// granularities to try.
 var granularities = [...]time.Duration{
 	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour,
 }
@@ -133,27 +130,26 @@ func (c Candidate) String() string {
 	return text
 }
 
-// may reports whether the needs allow it.
+// may reports whether the needs allow the candidate.
 func (c Candidate) may(n Needs) bool { return c.Storage == store.Bucket || n.Duplicates == Rare }
 
-// shape is the candidate whatever its compressor.
+// shape returns the candidate without its compressor.
 func (c Candidate) shape() Candidate {
 	c.Compressor = ""
 	return c
 }
 
-// readingBytes is about what a reading counts for in a part's bytes: its element
-// in the array with the time, and a double with a short name for each field.
+// readingBytes approximates what a reading adds to a part: its array element with the time, and
+// a double with a short name per field.
 func readingBytes(fields int) int { return 30 + 14*fields }
 
-// perWindow is how many readings of a sensor are in a window.
+// perWindow returns the readings of a sensor per window.
 func perWindow(granularity, interval time.Duration) int {
 	return int(max(1, math.Ceil(float64(granularity)/float64(interval))))
 }
 
-// candidates lists what is to be considered. Where windows hold more than a part
-// may, longer windows make no other documents, so the shortest stands for them;
-// there, other caps are tried instead.
+// candidates lists what to consider. Once windows exceed a part, longer ones produce the same
+// documents, so the shortest represents them and larger caps are tried instead.
 func candidates(n Needs, quick bool) []Candidate {
 	var out []Candidate
 	add := func(c Candidate) {
@@ -162,7 +158,7 @@ func candidates(n Needs, quick bool) []Candidate {
 			out = append(out, c)
 		}
 	}
-	var seen []int // readings of a full document
+	var seen []int // readings per full document
 	for i, g := range granularities {
 		if quick && i%2 == 1 {
 			continue
@@ -176,12 +172,12 @@ func candidates(n Needs, quick bool) []Candidate {
 	}
 	columns := perWindow(store.MaxGranularity, n.Interval)
 	add(Candidate{Storage: store.Bucket, Granularity: store.MaxGranularity, MaxReadings: columnReadings, MaxBytes: capBytes(min(columns, columnReadings), n.Fields), Columns: true})
-	// Servers that let the span be chosen get the longest, others know no other.
+	// Servers that allow a choice of span get the longest; others have only one.
 	add(Candidate{Storage: store.TimeSeries, Granularity: store.MaxGranularity})
 	return out
 }
 
-// caps are those to be tried for windows of so many readings.
+// caps returns the caps to try for windows of that many readings.
 func caps(window, fields int) []int {
 	most := min(mostReadings, mostBytes/readingBytes(fields))
 	out := []int{min(defaultReadings, most)}
@@ -193,8 +189,7 @@ func caps(window, fields int) []int {
 	return out
 }
 
-// capBytes is the cap of bytes that leaves room for so many readings: the
-// default where that does.
+// capBytes returns the smallest cap in bytes with room for readings, starting from the default.
 func capBytes(readings, fields int) int {
 	for size := defaultBytes; size < mostBytes; size *= 2 {
 		if readings*readingBytes(fields) <= size {
@@ -204,16 +199,16 @@ func capBytes(readings, fields int) int {
 	return mostBytes
 }
 
-// A Cost is what a candidate costs with the --flush-max and the checkpoint interval that
-// are given. Where nothing else is said, figures are of one day.
+// A Cost is what a candidate costs at a --flush-max and a checkpoint interval. Figures are per
+// day unless stated otherwise.
 type Cost struct {
 	Candidate
 
 	Flush time.Duration `json:"flush_max_ns"`
-	// MergeReadings is how many readings of a document cause an update before Flush.
+	// MergeReadings is how many readings of a document trigger an update before Flush.
 	MergeReadings int `json:"merge_readings"`
-	// Gather is how long readings gather: less than Flush where --flush-budget allows
-	// it, and longer where lanes are busy.
+	// Gather is how long readings gather: less than Flush if --flush-budget allows, more if
+	// lanes are busy.
 	Gather     time.Duration `json:"gather_ns"`
 	Checkpoint time.Duration `json:"checkpoint_interval_ns"`
 
@@ -221,9 +216,9 @@ type Cost struct {
 	PerDocument float64 `json:"readings_per_document"`
 	Updates     float64 `json:"updates"`
 	Documents   float64 `json:"documents"`
-	Data        float64 `json:"data_bytes"` // on disk: what the day adds
+	Data        float64 `json:"data_bytes"` // on disk, added per day
 	Index       float64 `json:"index_bytes"`
-	Disk        float64 `json:"disk_bytes"`    // of all that is kept
+	Disk        float64 `json:"disk_bytes"`    // of everything kept
 	Written     float64 `json:"written_bytes"` // by checkpoints
 
 	Write      CPU     `json:"write_cpu_seconds"`
@@ -232,41 +227,41 @@ type Cost struct {
 	Query      CPU     `json:"query_cpu_seconds"`
 	UpdateTime float64 `json:"update_cpu_seconds_each"`
 
-	// Of one query.
+	// Per query.
 	QueryDocuments float64 `json:"documents_per_query"`
 	QuerySeconds   float64 `json:"seconds_per_query"`
 
-	// A month's price of processors and disk, in the needs' money.
+	// Monthly prices of CPU and disk, in the currency of the needs.
 	CPUPrice  float64 `json:"cpu_price"`
 	DiskPrice float64 `json:"disk_price"`
 }
 
-// Bytes is what a day adds on disk, data and index.
+// Bytes returns the data and index bytes that a day adds on disk.
 func (c Cost) Bytes() float64 { return c.Data + c.Index }
 
-// CPU is the CPU time of a day.
+// CPU returns the CPU time of a day.
 func (c Cost) CPU() CPU { return c.Write.plus(c.Query).plus(c.Seal).plus(CPU{Mongod: c.Rewrite}) }
 
-// Price is that of a month.
+// Price returns the price of a month.
 func (c Cost) Price() float64 { return c.CPUPrice + c.DiskPrice }
 
-// Of the daemon.
+// Properties of the daemon.
 const (
-	lanes       = 4    // that write a stream
-	mostUpdates = 1000 // in a command
-	// A lane that writes for more than this share of its time lets readings gather
-	// longer, up to these bounds.
+	lanes       = 4    // per stream
+	mostUpdates = 1000 // per command
+	// A lane that spends more than this share of its time writing lets readings gather longer,
+	// up to these bounds.
 	busyPart      = 0.25
 	mostIntervals = 4
 	longestGather = 4 * time.Second
-	// laneBytes is the lanes' memory for waiting readings: --queue-max-bytes, less the part
-	// for the newest requests. When it is full, readings are written earlier.
+	// laneBytes is the lanes' memory for waiting readings: --queue-max-bytes minus the part for
+	// the newest requests. When it is full, readings are written early.
 	laneBytes    = 112 << 20
-	heldOverhead = 90 // bytes of a reading that waits, beside its fields
+	heldOverhead = 90 // bytes per waiting reading, plus its fields
 	heldField    = 20
 )
 
-// cost works out a candidate's.
+// cost computes the cost of a candidate.
 func (f *Figures) cost(n Needs, m Measured, flush, checkpoint time.Duration) Cost {
 	c := Cost{Candidate: m.Candidate, Flush: flush, Checkpoint: checkpoint, PerDocument: m.perDocument()}
 	readings := n.perDay()
@@ -284,16 +279,16 @@ func (f *Figures) cost(n Needs, m Measured, flush, checkpoint time.Duration) Cos
 
 // Defaults of the daemon.
 const (
-	flushInterval = time.Second // shortest time between two updates of a document
+	flushInterval = time.Second // minimum time between updates of a document
 	mergeReadings = 60
-	flushBudget   = 0.02 // of a processor, for updates before they are due
-	// The daemon's estimate of what an update and a reading cost MongoDB, in CPU seconds.
+	flushBudget   = 0.02 // of a CPU, for early updates
+	// The daemon's estimates of MongoDB's CPU seconds per update and per reading.
 	budgetUpdate, budgetReading = 300e-6, 5e-6
 )
 
-// gather returns how long readings gather with a --flush-max. The budget allows rounds of
-// updates, as many as it pays for. Each round updates every sensor once, with the readings
-// that arrived since the last round.
+// gather returns how long readings gather with a --flush-max. The budget pays for a number of
+// rounds of updates. Each round updates every sensor once, with the readings that arrived since
+// the previous round.
 func gather(n Needs, flush time.Duration) time.Duration {
 	left := flushBudget - budgetReading*n.perDay()/day.Seconds()
 	if left <= 0 {
@@ -306,8 +301,7 @@ func gather(n Needs, flush time.Duration) time.Duration {
 	return max(time.Duration(round*float64(time.Second)), min(flush, flushInterval))
 }
 
-// addWrites adds what the lanes' updates cost. Where these keep a lane busy, it
-// gathers longer by itself.
+// addWrites adds the cost of the lanes' updates. A lane that they keep busy gathers longer.
 func (c *Cost) addWrites(n Needs, m Measured, command CPU) {
 	c.MergeReadings = max(mergeReadings, int(math.Ceil(float64(c.Flush)/float64(n.Interval))))
 	gather, apart := gather(n, c.Flush), min(c.Flush, flushInterval)
@@ -326,9 +320,8 @@ func (c *Cost) addWrites(n Needs, m Measured, command CPU) {
 	}
 }
 
-// commands returns how many commands carry a day's updates: one for each flush of each
-// lane, more if there are too many updates for one command, or fewer if a lane does not
-// always have something to write.
+// commands returns how many commands carry a day's updates: one per flush and lane, more if the
+// updates exceed one command, fewer if a lane is sometimes idle.
 func (c *Cost) commands(apart time.Duration) float64 {
 	flushes := lanes * day.Seconds() / apart.Seconds()
 	if c.Updates < flushes {
@@ -337,8 +330,8 @@ func (c *Cost) commands(apart time.Duration) float64 {
 	return flushes * math.Ceil(c.Updates/flushes/mostUpdates)
 }
 
-// addCheckpoints adds what checkpoints write: each open document to which
-// something was added since the last, and those that were closed since.
+// addCheckpoints adds the cost of checkpoints, which write each open document that changed
+// since the previous one, and those closed since.
 func (c *Cost) addCheckpoints(n Needs, each Rewrite) {
 	readings, checkpoints := n.perDay(), day.Seconds()/c.Checkpoint.Seconds()
 	open := float64(n.Sensors) * min(1, float64(c.Checkpoint)/float64(max(n.Interval, c.Gather)))
@@ -347,8 +340,8 @@ func (c *Cost) addCheckpoints(n Needs, each Rewrite) {
 	c.Written, c.Rewrite = documents*each.Bytes, documents*each.Mongod
 }
 
-// reach is how far before its span a query of bucket documents looks: whatever
-// the granularity is now, an older bucket may be as long as the longest.
+// reach is how far before its span a query of bucket documents looks: whatever the current
+// granularity, an older bucket may have the longest.
 func reach(of store.Storage) time.Duration {
 	if of == store.TimeSeries {
 		return 0
@@ -356,13 +349,13 @@ func reach(of store.Storage) time.Duration {
 	return store.MaxGranularity
 }
 
-// touches is how many documents a query reads.
+// touches returns how many documents a query reads.
 func touches(of store.Storage, span, covers time.Duration) float64 {
 	return float64(span+reach(of))/float64(covers) + 1
 }
 
-// addQueries adds what reading costs. Where the measured query was shorter, it
-// grows with the documents that it reads.
+// addQueries adds the cost of queries. If the measured query was shorter, its cost scales with
+// the documents read.
 func (c *Cost) addQueries(n Needs, q Queried) {
 	covers := time.Duration(c.PerDocument * float64(n.Interval))
 	c.QueryDocuments = touches(c.Storage, n.QuerySpan, covers)
@@ -374,7 +367,7 @@ func (c *Cost) addQueries(n Needs, q Queried) {
 	c.Query = q.CPU.times(longer * n.Queries)
 }
 
-// held is the memory of what gathers for so long, in bytes.
+// held returns the memory in bytes of what gathers in a time.
 func held(n Needs, gather time.Duration) float64 {
 	return n.perDay() / day.Seconds() * gather.Seconds() * float64(heldOverhead+heldField*n.Fields)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// tiny is how much tests measure.
+// tiny is the scale of the tests.
 func tiny() amounts {
 	return amounts{
 		sizeReadings: 40_000, sizeDocuments: 1500, grownReadings: 1000, updating: 20 * time.Millisecond,
@@ -23,7 +23,7 @@ func tiny() amounts {
 	}
 }
 
-// inLab runs f in a lab with a scratch database in the mongod of all tests.
+// inLab runs f in a lab with a scratch database in the shared mongod.
 func inLab(t *testing.T, n Needs, f func(ctx context.Context, s *session)) {
 	t.Helper()
 	uri := mongodtest.URI(t) // skips where there is none
@@ -40,8 +40,8 @@ func inLab(t *testing.T, n Needs, f func(ctx context.Context, s *session)) {
 	require.NoError(t, err)
 }
 
-// TestFollowedAdviceMatchesThePrediction predicts the documents and bytes of
-// a day for users, and looks what a daemon and its load store.
+// TestFollowedAdviceMatchesThePrediction predicts a day's documents and bytes for several
+// users, and checks them against what a daemon stores.
 func TestFollowedAdviceMatchesThePrediction(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -57,7 +57,7 @@ func TestFollowedAdviceMatchesThePrediction(t *testing.T) {
 			inLab(t, c.needs, func(ctx context.Context, s *session) {
 				m := Measured{Candidate: c.as, Updates: []Update{{PerUpdate: 1}}}
 				s.size(ctx, &m)
-				a := bench.Must(Choose(c.needs, &Figures{Candidates: []Measured{m}}))
+				a := bench.Must(choose(c.needs, &Figures{Candidates: []Measured{m}}))
 				s.m.Drop(ctx)
 				f := s.follow(ctx, a)
 				assert.InDelta(t, 0, f.Documents.Off(), 0.15, "documents %+v", f.Documents)
@@ -68,7 +68,7 @@ func TestFollowedAdviceMatchesThePrediction(t *testing.T) {
 	}
 }
 
-// TestMeasure does it for two ways to store.
+// TestMeasure measures two forms of storage.
 func TestMeasure(t *testing.T) {
 	t.Parallel()
 	n := dashboards(t)
@@ -97,6 +97,6 @@ func TestMeasure(t *testing.T) {
 			assert.InEpsilon(t, float64(m.full(n.Interval)), m.perDocument(), 0.02, m)
 		}
 		assert.Positive(t, f.Ingest)
-		bench.Must(Choose(n, f))
+		bench.Must(choose(n, f))
 	})
 }

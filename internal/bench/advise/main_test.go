@@ -7,7 +7,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// program is brim, which experiments run daemons of.
+// program is the brim binary for the experiments' daemons.
 var program brimtest.Binary
 
 func TestMain(m *testing.M) { mongodtest.Main(m, program.Remove) }

@@ -26,10 +26,10 @@ type session struct {
 	amounts
 }
 
-// amounts are how much is measured.
+// amounts are how much to measure.
 type amounts struct {
-	sizeReadings, sizeDocuments int // of a size, at most
-	grownReadings               int // that documents are given before an update is measured
+	sizeReadings, sizeDocuments int // per size, at most
+	grownReadings               int // added to documents before an update is measured
 	updating                    time.Duration
 	ingestTime                  time.Duration
 	followReadings              int
@@ -51,10 +51,10 @@ func newSession(lab *bench.Lab, m *bench.MongoDB, n Needs) *session {
 	return s
 }
 
-// seriesReadings is how many a time-series bucket holds at most.
+// seriesReadings is the most readings in a time-series bucket.
 const seriesReadings = 1000
 
-// full is how many readings a full document has.
+// full returns the readings per full document.
 func (c Candidate) full(interval time.Duration) int {
 	most := c.MaxReadings
 	if c.Storage == store.TimeSeries {
@@ -63,21 +63,21 @@ func (c Candidate) full(interval time.Duration) int {
 	return min(most, perWindow(c.Granularity, interval))
 }
 
-// perUpdates are the readings an update that are measured: one, and about as
-// many as can be merged.
+// perUpdates returns the readings per update to measure: one, and roughly as many as can be
+// merged.
 func (s *session) perUpdates(c Candidate) []int {
 	const fewest, most = 12, 500
 	many := min(max(int(s.needs.MaxWait/s.needs.Interval), fewest), most, c.full(s.needs.Interval))
 	return slices.Compact([]int{1, many})
 }
 
-// measure measures each candidate, and what is the same for all.
+// measure measures each candidate, and what all of them share.
 func (s *session) measure(ctx context.Context) *Figures {
 	f := &Figures{}
 	for i, c := range s.candidates {
 		s.lab.Step("%s: an update and a checkpoint", c)
 		m := Measured{Candidate: c}
-		// The compressor is nothing to an update.
+		// Updates do not depend on the compressor.
 		if i > 0 && c.shape() == s.candidates[i-1].shape() {
 			m.Updates = f.Candidates[i-1].Updates
 		}
@@ -87,14 +87,14 @@ func (s *session) measure(ctx context.Context) *Figures {
 		f.Candidates = append(f.Candidates, m)
 	}
 	s.lab.Step("a command of one update")
-	const resident = 150 // on average, in both
+	const resident = 150 // average, in both
 	alone, among := s.command(ctx, 1, 1, 2*resident), s.command(ctx, manySensors/8, resident, mostRounds/8)
 	f.Command = CPU{max(0, alone.Mongod-among.Mongod), max(0, alone.Brim-among.Brim)}
 	f.Ingest = s.ingest(ctx)
 	return f
 }
 
-// command measures what an update of one reading costs, in commands of so many updates.
+// command measures a one-reading update in commands of one update per sensor.
 func (s *session) command(ctx context.Context, sensors, resident, rounds int) CPU {
 	c := s.grown(ctx, Candidate{Storage: store.Bucket, Compressor: store.Snappy}, sensors, resident, rounds)
 	update := s.update(ctx, c, resident, 1, rounds)
@@ -102,8 +102,8 @@ func (s *session) command(ctx context.Context, sensors, resident, rounds int) CP
 	return update.CPU
 }
 
-// cpuOf is the CPU time that was spent; 0 of a mongod that does not report its
-// own, of which the advice warns.
+// cpuOf returns the CPU time spent; 0 for a mongod that does not report its own, which the
+// advice warns about.
 func cpuOf(s bench.Spent) CPU {
 	if math.IsNaN(s.CPU) {
 		s.CPU = 0
@@ -111,8 +111,8 @@ func cpuOf(s bench.Spent) CPU {
 	return CPU{s.CPU, s.Own}
 }
 
-// ingest measures what it costs Brim to accept readings and to journal them: a
-// daemon that writes nothing meanwhile.
+// ingest measures what accepting and journaling readings costs Brim, with a daemon that writes
+// nothing meanwhile.
 func (s *session) ingest(ctx context.Context) float64 {
 	s.lab.Step("ingest, %d readings in a request", s.needs.Batch)
 	d := s.lab.Daemon(ctx, s.m, "--flush-interval", MaxMaxWait.String())
@@ -127,21 +127,21 @@ func (s *session) ingest(ctx context.Context) float64 {
 	return spent.Brim / float64(r.Acked)
 }
 
-// readings are those of a run of `brim load`, so many of each sensor.
+// readings returns count readings per sensor, like those of `brim load`.
 func (s *session) readings(sensors, count int, interval time.Duration) shape.Readings {
 	source := bench.Must(load.NewSensors(load.SensorsConfig{Count: sensors, Fields: s.needs.Fields, Seed: s.lab.Seed, Prefix: prefix}))
 	r := shape.Readings{Source: source, Sensors: sensors, Count: count, Begin: shape.Begin(), Interval: interval}
-	r.At = func(sensor int, k uint64) time.Time { // sensors begin in no order, and all at different times
+	r.At = func(sensor int, k uint64) time.Time { // sensors start at scattered, distinct times
 		part := math.Mod(float64(sensor)*math.Phi, 1)
 		return r.Time(k).Add(time.Duration(part * float64(interval)).Truncate(time.Millisecond))
 	}
 	return r
 }
 
-// prefix of sensors is as long as that of a run.
+// prefix makes sensor IDs as long as a load run's.
 const prefix = "load-mi8dk3f2-"
 
-// collection makes an empty one.
+// collection creates an empty collection.
 func (s *session) collection(ctx context.Context, c Candidate, r shape.Readings, perUpdate int, expiry time.Duration) *shape.Collection {
 	kind := shape.Shape{Kind: shape.Buckets, Granularity: c.Granularity}
 	switch {
@@ -161,11 +161,11 @@ const (
 	mostRounds  = 64
 )
 
-// updateTurns of a measurement: the median counts, so that a slow moment does not.
+// updateTurns per measurement; the median ignores a slow moment.
 const updateTurns = 3
 
-// update measures what it costs to add readings to documents that have so many, in as many
-// rounds or less. All documents grow alike.
+// update measures adding readings to documents that hold resident ones, in at most rounds
+// rounds. All documents grow alike.
 func (s *session) update(ctx context.Context, c *shape.Collection, resident, perUpdate, rounds int) Update {
 	var mongod, brim, seconds bench.Samples
 	for range updateTurns {
@@ -182,8 +182,8 @@ func (s *session) update(ctx context.Context, c *shape.Collection, resident, per
 	return Update{perUpdate, CPU{mongod.Median(), brim.Median()}, seconds.Median()}
 }
 
-// grown makes documents with so many readings each, and room for further ones in
-// their window. The caller drops the collection.
+// grown creates documents with resident readings each, and room for further ones in their
+// window. The caller drops the collection.
 func (s *session) grown(ctx context.Context, of Candidate, sensors, resident, further int) *shape.Collection {
 	of.Granularity, of.MaxReadings, of.MaxBytes = time.Hour, 1_000_000, mostBytes
 	interval := max(time.Millisecond, (time.Hour / time.Duration(resident+further+1)).Truncate(time.Millisecond))
@@ -199,7 +199,7 @@ const (
 )
 
 // grow measures updates, unless they are known, and what a checkpoint writes after each
-// document got a reading.
+// document got one more reading.
 func (s *session) grow(ctx context.Context, m *Measured, resident int) {
 	perUpdates := s.perUpdates(m.Candidate)
 	if m.Updates != nil {
@@ -207,7 +207,7 @@ func (s *session) grow(ctx context.Context, m *Measured, resident int) {
 	}
 	sensors := min(max(s.grownReadings/resident, fewestRewritten), manySensors)
 	for _, perUpdate := range perUpdates {
-		// So few that documents remain about half full.
+		// Few enough that documents stay about half full.
 		rounds := max(updateTurns, min(mostRounds, resident/perUpdate/2))
 		c := s.grown(ctx, m.Candidate, sensors, resident, rounds*perUpdate)
 		m.Updates = append(m.Updates, s.update(ctx, c, resident, perUpdate, rounds))
@@ -227,12 +227,11 @@ func (s *session) grow(ctx context.Context, m *Measured, resident int) {
 	c.Drop(ctx)
 }
 
-// size measures what readings take on disk in one way to store them, and what a
-// query of them costs.
+// size measures the disk space of readings in one form of storage, and the cost of a query.
 func (s *session) size(ctx context.Context, m *Measured) {
 	r, perUpdate := s.sample(m.Candidate)
 	expiry := time.Duration(0)
-	if s.needs.Retention > 0 { // makes an index; here the readings stay
+	if s.needs.Retention > 0 { // adds an index; the readings stay
 		expiry = MaxRetention
 	}
 	c := s.collection(ctx, m.Candidate, r, perUpdate, expiry)
@@ -241,8 +240,7 @@ func (s *session) size(ctx context.Context, m *Measured) {
 	}
 	begun := 0
 	if m.Storage == store.TimeSeries {
-		// The next reading packs the bucket before it, as in the long run nearly all
-		// are.
+		// The next reading packs the previous bucket; in the long run nearly all are packed.
 		c.Write(ctx, shape.Portions(r.Sensors, r.Count, 1))
 		begun = r.Sensors
 	}
@@ -258,24 +256,24 @@ func (s *session) size(ctx context.Context, m *Measured) {
 }
 
 const (
-	sampledDocuments = 4    // of each sensor, or more
-	sampledSensors   = 60   // or fewer, where there are fewer
-	querySlack       = 1.25 // of the time that a query looks at
-	// A sensor that is faster than that fills documents by many updates at any
-	// --flush-max, and how they are cut at the caps shows in their number.
+	sampledDocuments = 4    // per sensor, at least
+	sampledSensors   = 60   // at most
+	querySlack       = 1.25 // times the span of a query
+	// A sensor faster than this fills documents with many updates at any --flush-max, and
+	// the caps' cuts show in the document count.
 	fastInterval = 100 * time.Millisecond
-	// A single sensor's documents are written one in a command.
+	// A single sensor's documents are written one per command.
 	alonesDocuments = 1500
 	usualFields     = 4
 )
 
-// sample chooses the readings that a size is measured with: whole windows, or
-// full parts where a window holds too many.
+// sample chooses the readings to measure a size with: whole windows, or full parts if a window
+// has too many readings.
 func (s *session) sample(c Candidate) (r shape.Readings, perUpdate int) {
 	interval, document := s.needs.Interval, c.full(s.needs.Interval)
 	sensors := min(s.needs.Sensors, sampledSensors)
 	total := float64(s.sizeReadings) * min(max(usualFields/float64(s.needs.Fields), 0.2), 2)
-	if c.Storage == store.TimeSeries { // takes less for each
+	if c.Storage == store.TimeSeries { // cheaper per reading
 		total *= 2
 	}
 	most := min(int(total), s.sizeDocuments*document, alonesDocuments*document*sensors)
@@ -298,8 +296,8 @@ const (
 	queryingTime = 400 * time.Millisecond
 )
 
-// query measures what it costs to read the span of a query, of random sensors at
-// random times; a shorter span, if the sample has not so much.
+// query measures reading the span of a query for random sensors at random times; a shorter span
+// if the sample lacks so much.
 func (s *session) query(ctx context.Context, c Candidate, coll *shape.Collection, perDocument float64) (q Queried) {
 	r := coll.Readings
 	count := max(1, min(int(s.needs.QuerySpan/r.Interval), r.Count*4/5))
@@ -323,7 +321,7 @@ func (s *session) query(ctx context.Context, c Candidate, coll *shape.Collection
 	return q
 }
 
-// Followed is what a daemon with the advised settings stored of `brim load`.
+// Followed is what a daemon with the advised settings stored from `brim load`.
 type Followed struct {
 	Serve []string `json:"serve"` // flags of the daemon
 	Load  []string `json:"load"`  // of the load
@@ -332,16 +330,16 @@ type Followed struct {
 	Bytes     Against `json:"bytes_per_day"`
 }
 
-// Against is a prediction beside what was seen.
+// Against is a prediction and the observed value.
 type Against struct {
 	Predicted float64 `json:"predicted"`
 	Seen      float64 `json:"seen"`
 }
 
-// Off is the part by which it differs from what was predicted.
+// Off is the relative deviation from the prediction.
 func (a Against) Off() float64 { return a.Seen/a.Predicted - 1 }
 
-// A Trial is a load that goes through much event time in a short one.
+// A Trial is a load that covers much event time in little time.
 type Trial struct {
 	Sensors int           `json:"sensors"`
 	Event   time.Duration `json:"event_time_ns"`
@@ -349,14 +347,13 @@ type Trial struct {
 }
 
 const (
-	trialDocuments = 20 // of each sensor, or more
+	trialDocuments = 20 // per sensor, at least
 	trialBatch     = 1000
-	// longestTrial keeps what is measured rarely within the times that a reading may
-	// have, which begin in 1970.
+	// longestTrial keeps rare readings within the valid times, which begin in 1970.
 	longestTrial = 20 * 365 * day
 )
 
-// trial chooses the load: whole windows, within the retention.
+// trial chooses the load: whole windows within the retention.
 func (a *Advice) trial(readings int, within time.Duration) Trial {
 	n, c := a.Needs, a.Chosen
 	each := min(max(trialDocuments*int(c.PerDocument), readings/n.Sensors), readings, int(longestTrial/n.Interval))
@@ -373,33 +370,31 @@ func (a *Advice) trial(readings int, within time.Duration) Trial {
 	return t
 }
 
-// LoadFlags are those of `brim load` that make the trial.
+// LoadFlags returns the flags of `brim load` for the trial.
 func (a *Advice) LoadFlags(t Trial) []string {
 	flags := []string{
 		"--sensors", strconv.Itoa(t.Sensors), "--interval", a.Needs.Interval.String(), "--fields", strconv.Itoa(a.Needs.Fields),
 		"--speedup", strconv.FormatFloat(t.Event.Seconds()/t.Time.Seconds(), 'g', 10, 64), "--duration", t.Time.String(), "--batch", strconv.Itoa(trialBatch),
 	}
 	if a.Chosen.Storage == store.TimeSeries {
-		// Where event time runs fast, requests that overtake each other would be
-		// minutes apart, and the server begins a bucket for each that comes late.
+		// At high event speed, requests that overtake each other are minutes apart, and the
+		// server opens a bucket for each late one.
 		flags = append(flags, "--connections", "1")
 	}
 	return flags
 }
 
-// errLost says that a prediction cannot be held against a load of which not all
-// arrived.
+// errLost means that a load lost readings, so a prediction cannot be checked against it.
 var errLost = errors.New("not all readings of the load were taken: try again on a machine that is less busy")
 
-// follow starts a daemon as advised, puts the trial's load on it and looks at
-// what is stored, whose amount for a day of all sensors is held against the
-// prediction.
+// follow starts a daemon as advised, applies the trial's load, and compares what is stored,
+// scaled to a day of all sensors, with the prediction.
 func (s *session) follow(ctx context.Context, a *Advice) *Followed {
 	t := a.trial(s.followReadings, s.followTime)
 	out := &Followed{Serve: a.Flags(), Load: a.LoadFlags(t), Trial: t}
 	s.lab.Step("following it: %d sensors, %s in %s", t.Sensors, config.FormatDuration(t.Event), config.FormatDuration(t.Time))
-	// The trial speeds up event time but not waiting, so readings must not wait for those
-	// of later windows.
+	// The trial speeds up event time but not waiting, so readings must not wait for later
+	// windows.
 	d := s.lab.Daemon(ctx, s.m, append(slices.Clone(out.Serve), "--flush-interval", "1s", "--merge-readings", "1")...)
 	r := d.Load(ctx, out.Load...)
 	if r.Failed > 0 || r.Dropped > 0 || r.Acked == 0 {
@@ -407,7 +402,7 @@ func (s *session) follow(ctx context.Context, a *Advice) *Followed {
 	}
 	const patience = time.Minute
 	bench.Check(d.Flush(ctx, patience))
-	if a.Chosen.Columns { // the daemon does it hours later
+	if a.Chosen.Columns { // the daemon would seal hours later
 		stream := shape.Shape{Kind: shape.Buckets, Granularity: a.Chosen.Granularity, Format: store.Columns}
 		shape.Open(ctx, s.m, shape.Config{Name: "readings", Shape: stream, Compressor: a.Chosen.Compressor}).Seal(ctx)
 	}

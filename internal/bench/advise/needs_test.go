@@ -9,19 +9,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dashboards are sensors every 5 s that are queried by the hour.
+// dashboards are sensors that report every 5 s and are queried by the hour.
 func dashboards(t *testing.T, change ...func(*Needs)) Needs {
 	t.Helper()
 	return needs(t, Needs{Sensors: 10_000, Interval: 5 * time.Second, Fields: 4, QuerySpan: time.Hour, Retention: 90 * day}, change...)
 }
 
-// meters are read once a minute, and by the month.
+// meters are read once a minute and queried by the month.
 func meters(t *testing.T, change ...func(*Needs)) Needs {
 	t.Helper()
 	return needs(t, Needs{Sensors: 50_000, Interval: time.Minute, Fields: 2, QuerySpan: 30 * day, Retention: 1825 * day}, change...)
 }
 
-// signal is one fast sensor.
+// signal is a single fast sensor.
 func signal(t *testing.T, change ...func(*Needs)) Needs {
 	t.Helper()
 	return needs(t, Needs{Sensors: 1, Interval: 2777 * time.Microsecond, Fields: 1, QuerySpan: 10 * time.Minute, Retention: 30 * day}, change...)
@@ -33,12 +33,12 @@ func needs(t *testing.T, n Needs, change ...func(*Needs)) Needs {
 		c(&n)
 	}
 	n.MaxWait, n.Batch, n.Duplicates = cmp.Or(n.MaxWait, DefaultMaxWait), 1, cmp.Or(n.Duplicates, Never)
-	n.CoreHour, n.GBMonth, n.DiskWrites = DefaultCoreHour, DefaultGBMonth, DefaultDiskWrites
+	n.CoreHour, n.GBMonth, n.DiskWrites = DefaultCoreHour, DefaultGBMonth, defaultDiskWrites
 	require.NoError(t, n.Check())
 	return n.complete()
 }
 
-// TestContradictionsAreRefused; the bounds of each number are those of its flag.
+// TestContradictionsAreRefused covers contradictions; flags check the bounds of single numbers.
 func TestContradictionsAreRefused(t *testing.T) {
 	t.Parallel()
 	for what, wrong := range map[string]func(*Needs){

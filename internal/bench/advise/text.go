@@ -11,10 +11,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/report"
 )
 
-// width is what sentences are wrapped at.
+// width is where sentences wrap.
 const width = 100
 
-// Text writes the advice for people; yaml is the configuration that it comes to.
+// Text writes the advice for people; yaml is the advised configuration.
 func Text(w io.Writer, a *Advice, yaml string) error {
 	return report.Text(w, width, &report.Document{Sections: []report.Section{{Title: "Advice", Blocks: []report.Block{
 		a.head(),
@@ -29,7 +29,7 @@ func Text(w io.Writer, a *Advice, yaml string) error {
 	}}}})
 }
 
-// head says what was asked, and where it was measured.
+// head describes the request and the machine.
 func (a *Advice) head() report.Block {
 	n, e := a.Needs, a.Environment
 	kept, form := "forever (priced as one year)", ""
@@ -46,7 +46,7 @@ func (a *Advice) head() report.Block {
 	}}
 }
 
-// take is the table of settings.
+// take is the table of advised settings.
 func (a *Advice) take() report.Block {
 	t := &report.Table{Head: []string{"setting", "value", "next best", "why"}}
 	for _, c := range a.Choices {
@@ -59,7 +59,7 @@ func (a *Advice) take() report.Block {
 	return report.Block{Title: "Take", Table: t}
 }
 
-// day is what a day of it adds.
+// day describes what a day adds.
 func (a *Advice) day() []report.Fact {
 	c, size := a.Chosen, bench.Bytes.Format
 	return []report.Fact{
@@ -67,7 +67,7 @@ func (a *Advice) day() []report.Fact {
 		{Name: "bytes on disk", Value: size(c.Bytes())},
 		{Name: "of them indexes", Value: size(c.Index)},
 		{Name: "bytes on disk when " + config.FormatDuration(a.Needs.kept()) + " are kept", Value: size(c.Disk)},
-		{Name: "bytes that checkpoints write, beside the journals", Value: size(c.Written)},
+		{Name: "bytes that checkpoints write, not counting journals", Value: size(c.Written)},
 		{Name: "readings of an update", Value: number(c.PerUpdate)},
 		{Name: "readings of a document", Value: number(c.PerDocument)},
 		{Name: "time of a query", Value: bench.Seconds.Format(c.QuerySeconds)},
@@ -76,7 +76,7 @@ func (a *Advice) day() []report.Fact {
 	}
 }
 
-// cpu is the table of what a day costs processors.
+// cpu is the table of a day's CPU time.
 func (a *Advice) cpu() report.Block {
 	c := a.Chosen
 	t := &report.Table{Head: []string{"CPU-s a day", "mongod", "brim"}}
@@ -91,7 +91,7 @@ func (a *Advice) cpu() report.Block {
 	return report.Block{Table: t}
 }
 
-// fresh is the table of what each --flush-max costs.
+// fresh is the table of costs by --flush-max.
 func (a *Advice) fresh() report.Block {
 	t := &report.Table{Head: []string{"--flush-max", "gather", "readings/update", "mongod/reading", "mongod, CPUs", "CPU price"}}
 	for _, c := range a.Fresh {
@@ -102,7 +102,7 @@ func (a *Advice) fresh() report.Block {
 	}}
 }
 
-// rejected is the table of all candidates, the chosen one among them, and the rule.
+// rejected is the table of all candidates, including the chosen one, and the rule.
 func (a *Advice) rejected() report.Block {
 	t := &report.Table{Head: []string{"candidate", "docs/day", "B/reading", "kept", "writing", "checkpoints", "sealing", "queries", "a query", "price", "why"}, Wide: true}
 	for _, r := range append([]Rejected{{Cost: a.Chosen, Why: "chosen"}}, a.Rejected...) {
@@ -110,7 +110,7 @@ func (a *Advice) rejected() report.Block {
 			number(r.Query.Total()), bench.Seconds.Format(r.QuerySeconds), fmt.Sprintf("%.2f", r.Price()), r.Why)
 	}
 	return report.Block{Title: "Candidates", Table: t, Notes: []string{fmt.Sprintf("The rule: price = CPU-hours of a month x %g + GB kept x %g (--core-hour, --gb-month), of mongod and brim; "+
-		"writing, checkpoints, sealing and queries are CPU-s a day. The cheapest that --duplicates allows is taken; of prices within %.0f %% the simpler: bucket documents before a time series, sub-documents before columns, "+
+		"writing, checkpoints, sealing and queries are CPU-s a day. The cheapest that --duplicates allows is taken; of prices within %.0f %% the simplest: bucket documents before a time series, sub-documents before columns, "+
 		"then smaller documents, then snappy, then the shorter --flush-max. "+
 		"The cost of ingest is the same for all and not in the price. Bytes are those of the collection's file and indexes after a checkpoint, without what is free in them; the readings are those of `brim load`, and yours may compress better or worse.",
 		a.Needs.CoreHour, a.Needs.GBMonth, 100*alikePart)}}
@@ -134,5 +134,5 @@ func (a *Advice) followed() report.Block {
 
 func (a *Advice) perReading(c Cost) float64 { return c.Bytes() / a.Needs.perDay() }
 
-// number writes one as people read it, with three digits or so.
+// number formats v for people, with about three digits.
 func number(v float64) string { return bench.Count.Format(v) }

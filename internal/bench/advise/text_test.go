@@ -81,8 +81,8 @@ func TestTrialHasWholeWindowsWithinTheRetention(t *testing.T) {
 	assert.Zero(t, math.Mod(few.Event.Minutes(), 1))
 }
 
-// TestTrialOfRareReadingsBeginsAfter1970 also where 600,000 readings of
-// a sensor are more than a duration holds.
+// TestTrialOfRareReadingsBeginsAfter1970 even if 600,000 readings of a sensor overflow a
+// duration.
 func TestTrialOfRareReadingsBeginsAfter1970(t *testing.T) {
 	t.Parallel()
 	for _, interval := range []time.Duration{time.Hour, day, 30 * day} {

@@ -1,5 +1,5 @@
-// Package checkpoint is the experiment about WiredTiger's checkpoints and its
-// journal: what an interval costs and buys, and whether it takes effect.
+// Package checkpoint is the experiment about WiredTiger's checkpoints and journal: what an
+// interval costs and buys, and whether it takes effect.
 //
 //	settings ─▶ mongods side by side, their checkpoints counted
 //	interval ─▶ one mongod, restarted with each interval, under a steady load ─▶ periods from checkpoint to checkpoint
@@ -45,7 +45,7 @@ const (
 
 const bytesOfAppends = "appends: bytes written to the files an hour are the same" // a claim
 
-// Experiment returns it.
+// Experiment returns the checkpoint experiment.
 func Experiment() *bench.Experiment {
 	return &bench.Experiment{
 		Name: "checkpoint",
@@ -108,10 +108,10 @@ func tables() []bench.Table {
 	return all
 }
 
-// seconds writes an interval: 6 s.
+// seconds formats an interval: 6 s.
 func seconds(d time.Duration) string { return bench.Seconds.Format(d.Seconds()) }
 
-// rowOf names a load, empty for both, with an interval.
+// rowOf names a row: a load, empty for both, and an interval.
 func rowOf(load string, interval time.Duration) string {
 	if load == "" {
 		return seconds(interval)
@@ -119,7 +119,7 @@ func rowOf(load string, interval time.Duration) string {
 	return load + ", " + seconds(interval)
 }
 
-// obeyedWithin separates one and a half checkpoints of each that is due from one.
+// obeyedWithin tells 1.5 checkpoints per due one apart from one.
 const obeyedWithin = 1.2
 
 func claims() []bench.Claim {
@@ -132,10 +132,10 @@ func claims() []bench.Claim {
 		{Says: wayPeriod + each, Published: 1, PublishedAs: "one every interval", Unit: bench.Times, Alike: obeyedWithin, Of: bench.At("settings", wayPeriod, ofDue)},
 		{
 			Says: wayEngine + each, Published: 1, PublishedAs: `configString "checkpoint=(wait=30)": one every 30 s`, Unit: bench.Times, Alike: obeyedWithin, Of: bench.At("settings", wayEngine, ofDue),
-			Because: "It starts a checkpointer in the engine beside mongod's own, which goes on at its interval.",
+			Because: "It starts a checkpointer in the engine in addition to mongod's own, which keeps its interval.",
 		},
 	}
-	// The intervals of a run stand for published ones that are as far apart.
+	// A run's intervals stand for published ones that are as far apart.
 	type ratio struct {
 		published   float64
 		publishedAs string
@@ -182,27 +182,27 @@ func claims() []bench.Claim {
 		bench.Claim{Says: "size of a journal file", Published: 100e6, PublishedAs: "100 MB", Unit: bench.Bytes, Alike: 1.1, Of: bench.At("default", "replica_set", journalFileOf)})
 }
 
-// A plan says what is measured, and how large.
+// A plan is what is measured, and at what scale.
 type plan struct {
-	intervals        []time.Duration // rising
-	appends, inserts Load
-	settingsFor      time.Duration // checkpoints are counted
-	writing          time.Duration // before mongod is killed
+	intervals        []time.Duration // ascending
+	appends, inserts workload
+	settingsFor      time.Duration // how long checkpoints are counted
+	writing          time.Duration // how long before mongod is killed
 	bare             int           // kills right after a checkpoint
-	batch            time.Duration // of writes whose latency makes one sample
+	batch            time.Duration // how long writes go into one latency sample
 }
 
 func planOf(lab *bench.Lab) *plan {
 	p := &plan{
-		appends:     Load{Sensors: 500, ReadingsPerUpdate: 4, ReadingsPerSecond: 2000},
+		appends:     workload{Sensors: 500, ReadingsPerUpdate: 4, ReadingsPerSecond: 2000},
 		settingsFor: 6 * time.Second, writing: 8 * time.Second, bare: lab.Repeats, batch: 400 * time.Millisecond,
 	}
 	p.inserts = p.appends
 	p.inserts.Inserts, p.inserts.ReadingsPerSecond = true, 4000
 	intervals := []time.Duration{6 * time.Second, 12 * time.Second, 24 * time.Second}
 	if lab.Quick {
-		// With an interval of a sixth, the rates are higher and the sensors fewer, so
-		// that as much comes together from one checkpoint to the next.
+		// At a sixth of the interval, rates are higher and sensors fewer, so that as much
+		// gathers between checkpoints.
 		p.appends.Sensors, p.inserts.ReadingsPerSecond = 250, 16_000
 		intervals = []time.Duration{time.Second, 4 * time.Second}
 		p.settingsFor, p.writing, p.bare, p.batch = 4*time.Second, 3*time.Second, 1, 100*time.Millisecond
@@ -219,7 +219,7 @@ func planOf(lab *bench.Lab) *plan {
 	return p
 }
 
-// forInserts are the intervals without those in between.
+// forInserts returns the intervals without the one in the middle.
 func (p *plan) forInserts() []time.Duration {
 	return slices.DeleteFunc(slices.Clone(p.intervals), func(d time.Duration) bool { return d == 12*time.Second })
 }
@@ -233,7 +233,7 @@ func run(ctx context.Context, lab *bench.Lab) {
 func (p *plan) cells(lab *bench.Lab) []bench.Cell {
 	intervals := func(ctx context.Context) {
 		appends, inserts := p.intervals, p.forInserts()
-		p.intervals = nil // the first of these cells measures those of all
+		p.intervals = nil // the first of these cells measures for all of them
 		compare(ctx, lab, p.appends, appends)
 		compare(ctx, lab, p.inserts, inserts)
 	}
@@ -255,7 +255,7 @@ func (p *plan) cells(lab *bench.Lab) []bench.Cell {
 	}
 }
 
-// tell says what is held constant, what is smaller, and what is left out.
+// tell records what is held constant, scaled down and left out.
 func (p *plan) tell(lab *bench.Lab) {
 	lab.Pin("readings of 4 fields by the seed, written by %d lanes, %d writes a second, each with what is due; latency counts from when a write was due", lanes, commandsPerSecond)
 	lab.Pin("write concern majority and journaled, as in production, unless the write concern varies")
@@ -264,24 +264,24 @@ func (p *plan) tell(lab *bench.Lab) {
 	}
 	lab.Pin("appends: hourly buckets of %d sensors, %.0f readings/s, %d to an update, through the store of production: each bucket gets one every %v",
 		p.appends.Sensors, p.appends.ReadingsPerSecond, p.appends.ReadingsPerUpdate, p.appends.Revisit())
-	lab.Pin("inserts: a document per reading, %.0f readings/s, no index but that of _id", p.inserts.ReadingsPerSecond)
-	lab.Pin("cache of %d GB, of which nothing is evicted for being dirty; compressor snappy; repeats of an interval are its successive checkpoints", pinnedCacheGB)
+	lab.Pin("inserts: a document per reading, %.0f readings/s, no index but _id's", p.inserts.ReadingsPerSecond)
+	lab.Pin("cache of %d GB, large enough that dirty data is not evicted; compressor snappy; repeats of an interval are its successive checkpoints", pinnedCacheGB)
 	if lab.Has("interval") {
-		lab.Reduce("shorter intervals stand for the published ones, of which the cells interval-60 and interval-300 have two")
-		lab.LeaveOut("intervals of 30 s and 120 s", "their law is that of the others, and they take several times as long to observe")
+		lab.Reduce("shorter intervals stand for the published ones; the cells interval-60 and interval-300 have two of those")
+		lab.LeaveOut("intervals of 30 s and 120 s", "they follow the same law as the others and take several times as long to observe")
 	}
 	if lab.Quick {
 		lab.Reduce("rates are higher than in a full run, so that as much comes together from one checkpoint to the next")
 	}
 }
 
-// settings counts the checkpoints of mongods side by side, which do next to
-// nothing else, for each way to ask for one every second.
+// settings counts the checkpoints of near-idle mongods side by side, one for each way to ask
+// for a checkpoint every second.
 func settings(ctx context.Context, lab *bench.Lab, length time.Duration) {
 	ways := []struct {
 		name    string
 		setting bench.Setting
-		runtime map[string]any // parameters that are set afterwards
+		runtime map[string]any // set afterwards
 	}{
 		{wayPeriod, bench.Setting{Standalone: true, CheckpointInterval: time.Second}, nil},
 		{wayEngine, bench.Setting{Standalone: true, CheckpointInterval: 2 * time.Second, EngineConfig: "checkpoint=(wait=1)"}, nil},
@@ -299,9 +299,9 @@ func settings(ctx context.Context, lab *bench.Lab, length time.Duration) {
 	}
 	lab.Step("count the checkpoints of each for %v", length)
 	began := time.Now()
-	samples := make([][]Sample, len(open))
+	samples := make([][]sample, len(open))
 	for until := began.Add(length); ; {
-		for i, m := range open { // a mongod without writes has no checkpoint to make
+		for i, m := range open { // without writes mongod skips the checkpoint
 			samples[i] = append(samples[i], sampleOf(m.Counters(ctx), began))
 			bench.Must(m.Database().Collection("documents").InsertOne(ctx, bson.D{{Key: "a", Value: 1}}))
 		}
@@ -312,7 +312,7 @@ func settings(ctx context.Context, lab *bench.Lab, length time.Duration) {
 	}
 	for i, w := range ways {
 		n, in := counted(samples[i])
-		if n == 0 { // there are not two: over all samples
+		if n == 0 { // fewer than two checkpoints: use all samples
 			first, last := samples[i][0], samples[i][len(samples[i])-1]
 			n, in = int(last.Checkpoints-first.Checkpoints), last.At-first.At
 		}
@@ -324,14 +324,14 @@ func settings(ctx context.Context, lab *bench.Lab, length time.Duration) {
 }
 
 // compare writes a load with each checkpoint interval, the shortest first.
-func compare(ctx context.Context, lab *bench.Lab, l Load, intervals []time.Duration) {
+func compare(ctx context.Context, lab *bench.Lab, l workload, intervals []time.Duration) {
 	if len(intervals) == 0 {
 		return
 	}
 	s := newSubject(ctx, lab, l, intervals[0])
 	for i, interval := range intervals {
-		// The initial data was written by large updates, which are still in the last
-		// page of the oplog: a mongod that starts on them begins a new one.
+		// The last oplog page still holds the large updates of the initial data; restarting
+		// mongod begins a new page.
 		if i > 0 || !l.Inserts {
 			s.restart(ctx, interval)
 		}
@@ -340,7 +340,7 @@ func compare(ctx context.Context, lab *bench.Lab, l Load, intervals []time.Durat
 	bench.Check(s.m.Close())
 }
 
-// addCost adds what a load costs with an interval.
+// addCost adds what a load costs at an interval.
 func addCost(lab *bench.Lab, load string, interval time.Duration, s seenBy) {
 	row := rowOf(load, interval)
 	for _, p := range periodsOf(s, interval) {
@@ -365,12 +365,12 @@ func addCost(lab *bench.Lab, load string, interval time.Duration, s seenBy) {
 	}
 }
 
-// Checkpoints by time are so far apart that there is none but those asked for.
+// Timed checkpoints are so far apart that only requested ones happen.
 const noCheckpoints = 10 * time.Minute
 
 var errCheckpoint = errors.New("mongod wrote a checkpoint before it was killed")
 
-// recovery kills a mongod right after a checkpoint, and late after one.
+// recovery kills a mongod right after a checkpoint, and again long after one.
 func recovery(ctx context.Context, lab *bench.Lab, p *plan) {
 	s := newSubject(ctx, lab, p.appends, noCheckpoints)
 	for n := range max(p.bare, lab.Repeats) {
@@ -392,7 +392,7 @@ func recovery(ctx context.Context, lab *bench.Lab, p *plan) {
 	}
 }
 
-// killLate writes for so long after a checkpoint, and then kills.
+// killLate writes for a while after a checkpoint, and then kills mongod.
 func (s *subject) killLate(ctx context.Context, writing time.Duration) {
 	s.m.Checkpoint(ctx)
 	spent := s.m.Measure(ctx, func(ctx context.Context) {
@@ -404,7 +404,7 @@ func (s *subject) killLate(ctx context.Context, writing time.Duration) {
 	s.lab.Row("recovery", lateRow, s.m.Kill(ctx).Seconds(), spent.Since("journal_written_bytes_total"), spent.Seconds)
 }
 
-// commitParameter has the commit interval in milliseconds.
+// commitParameter is the commit interval in milliseconds.
 const commitParameter = "journalCommitInterval"
 
 func concernOf(name string) *writeconcern.WriteConcern {
@@ -415,8 +415,8 @@ func concernOf(name string) *writeconcern.WriteConcern {
 	return &writeconcern.WriteConcern{W: 1, Journal: &journaled}
 }
 
-// journals measures a topology with each commit interval, the server's own among
-// them, and each write concern.
+// journals measures a topology with each commit interval, including the server's own, and each
+// write concern.
 func journals(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, batch time.Duration) {
 	own := m.Parameter(ctx, commitParameter)
 	c := m.Counters(ctx)
@@ -448,10 +448,10 @@ func journals(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, batch time.
 	}
 }
 
-// oneByOne inserts small documents one after the other: nothing is merged, so
-// that each waits for its own journal.
+// oneByOne inserts small documents sequentially: nothing is merged, so each waits for its own
+// journal sync.
 func oneByOne(ctx context.Context, coll *mongo.Collection, length time.Duration) (took bench.Samples) {
-	const least = 15 // make a median that one slow write does not move
+	const least = 15 // enough for a median that one slow write does not move
 	for until := time.Now().Add(length); len(took) < least || time.Now().Before(until); {
 		began := time.Now()
 		bench.Must(coll.InsertOne(ctx, bson.D{{Key: "a", Value: len(took)}}))
@@ -460,12 +460,12 @@ func oneByOne(ctx context.Context, coll *mongo.Collection, length time.Duration)
 	return took
 }
 
-// journalFile is the size of the newest file of the journal; NaN if it has none.
+// journalFile returns the size of the newest journal file; NaN if there is none.
 func journalFile(m *bench.MongoDB) (bytes float64) {
 	entries, err := os.ReadDir(filepath.Join(m.DBPath(), "journal"))
 	bench.Checkf(err, "list the journal's files")
 	bytes = math.NaN()
-	for _, e := range entries { // by name
+	for _, e := range entries { // sorted by name
 		if strings.HasPrefix(e.Name(), "WiredTigerLog.") {
 			bytes = float64(bench.Must(e.Info()).Size())
 		}

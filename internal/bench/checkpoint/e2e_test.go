@@ -17,14 +17,14 @@ import (
 )
 
 // tiny is a load that any machine can take.
-func tiny() Load {
-	return Load{Sensors: 20, ReadingsPerUpdate: 2, ReadingsPerSecond: 400}
+func tiny() workload {
+	return workload{Sensors: 20, ReadingsPerUpdate: 2, ReadingsPerSecond: 400}
 }
 
 func TestCheckpointsUnderLoad(t *testing.T) {
 	t.Parallel()
 	for _, inserts := range []bool{false, true} {
-		t.Run(Load{Inserts: inserts}.Name(), func(t *testing.T) {
+		t.Run(workload{Inserts: inserts}.Name(), func(t *testing.T) {
 			t.Parallel()
 			l := tiny()
 			l.Inserts = inserts
@@ -48,7 +48,7 @@ func TestCheckpointsUnderLoad(t *testing.T) {
 func TestWaysToSetTheInterval(t *testing.T) {
 	t.Parallel()
 	var counted func(way string) float64
-	// A slow machine needs longer until they differ.
+	// A slow machine takes longer to show a difference.
 	for _, length := range []time.Duration{3 * time.Second, 15 * time.Second} {
 		r, err := inLab(t, func(ctx context.Context, lab *bench.Lab) { settings(ctx, lab, length) })
 		require.NoError(t, err)
@@ -58,7 +58,7 @@ func TestWaysToSetTheInterval(t *testing.T) {
 		}
 	}
 	assert.Positive(t, counted(wayPeriod))
-	assert.Greater(t, counted(wayEngine), counted(wayRuntime), "the engine's come beside mongod's own")
+	assert.Greater(t, counted(wayEngine), counted(wayRuntime), "the engine's come on top of mongod's own")
 	assert.Zero(t, counted(wayStart), "it is reported and does not take effect")
 }
 
@@ -95,14 +95,13 @@ func TestJournaledWrites(t *testing.T) {
 	assert.Len(t, r.Rows, 3)
 }
 
-// TestUsersMongoDB measures what needs no restart, and says what
-// is left out.
+// TestUsersMongoDB measures what needs no restart, and reports what is left out.
 func TestUsersMongoDB(t *testing.T) {
 	t.Parallel()
 	uri := mongodtest.URI(t)
 	r, err := bench.Run(t.Context(), Experiment(), bench.Config{Hasty: true, URI: uri, Quick: true, Repeats: 1, Seed: 1, Dir: t.TempDir()})
 	require.NoError(t, err)
-	assert.Len(t, r.LeftOut, 5, "all that needs a mongod of the experiment's own")
+	assert.Len(t, r.LeftOut, 5, "everything that needs the experiment's own mongod")
 	require.Len(t, r.Tables, 1)
 	assert.Len(t, r.Table("journal").Rows, 1)
 	_, err = json.Marshal(r)
@@ -114,8 +113,7 @@ func TestUsersMongoDB(t *testing.T) {
 	assert.Empty(t, names, "the scratch database is dropped")
 }
 
-// TestInterruptionEndsTheExperiment while it waits for a checkpoint that is due in an
-// hour.
+// TestInterruptionEndsTheExperiment interrupts it while the next checkpoint is an hour away.
 func TestInterruptionEndsTheExperiment(t *testing.T) {
 	t.Parallel()
 	mongodtest.URI(t) // skips where there is none

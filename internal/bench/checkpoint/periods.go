@@ -16,65 +16,63 @@ import (
 	"github.com/brim-telemetry/brim/internal/machine"
 )
 
-// A Load is what is written at a steady rate while checkpoints come.
-type Load struct {
-	// Inserts is a document for each reading, instead of appends to buckets.
+// A workload is written at a steady rate while checkpoints happen.
+type workload struct {
+	// Inserts writes a document per reading instead of appending to buckets.
 	Inserts           bool
 	Sensors           int
 	ReadingsPerUpdate int
-	ReadingsPerSecond float64 // of all sensors, by the clock
+	ReadingsPerSecond float64 // of all sensors, in wall-clock time
 }
 
 const (
 	granularity = time.Hour
-	interval    = 5 * time.Second // between two readings of a sensor
-	lanes       = 4               // as many as the daemon has at least
-	// commandsPerSecond is how many writes there are: enough that the slowest
-	// hundredth of a short checkpoint is one that happened.
+	interval    = 5 * time.Second // between a sensor's readings
+	lanes       = 4               // the daemon's minimum
+	// commandsPerSecond is the write rate: high enough that the slowest hundredth during a
+	// short checkpoint contains at least one write.
 	commandsPerSecond = 200
-	// pinnedCacheGB is large enough that nothing is evicted for being dirty: that
-	// begins at a twentieth of the cache.
+	// pinnedCacheGB is large enough that dirty data is never evicted, which begins at a
+	// twentieth of the cache.
 	pinnedCacheGB = 4
 
 	nameAppends, nameInserts = "appends", "inserts"
 )
 
-// Revisit is how long it takes until a bucket gets its next update.
-func (l Load) Revisit() time.Duration {
+// Revisit returns the time between two updates of a bucket.
+func (l workload) Revisit() time.Duration {
 	return time.Duration(float64(l.Sensors*l.ReadingsPerUpdate) / l.ReadingsPerSecond * float64(time.Second))
 }
 
 // Name is the load in one word.
-func (l Load) Name() string {
+func (l workload) Name() string {
 	if l.Inserts {
 		return nameInserts
 	}
 	return nameAppends
 }
 
-// updatesPerCommand is how many sensors' readings one write carries.
-func (l Load) updatesPerCommand() int {
+// updatesPerCommand returns how many sensors' readings one write carries.
+func (l workload) updatesPerCommand() int {
 	return max(1, int(math.Round(l.ReadingsPerSecond/float64(l.ReadingsPerUpdate)/commandsPerSecond)))
 }
 
-// A subject is a load on a MongoDB that is restarted with one interval after the
-// other.
+// A subject is a load on a MongoDB that is restarted with one interval after another.
 type subject struct {
 	lab    *bench.Lab
-	load   Load
+	load   workload
 	m      *bench.MongoDB
-	fleet  *shape.Fleet  // continues where it was after a restart
-	warmUp time.Duration // the writing before periods count
+	fleet  *shape.Fleet  // continues after a restart where it stopped
+	warmUp time.Duration // the time before periods count
 }
 
-// newSubject starts a MongoDB and stores the initial data: of appends a bucket of
-// each sensor, which are filled evenly from empty to full, so that they are as full
-// on average from the first moment to the last.
-func newSubject(ctx context.Context, lab *bench.Lab, l Load, every time.Duration) *subject {
+// newSubject starts a MongoDB and stores the initial data: for appends, one bucket per sensor,
+// evenly spread from empty to full, so that the average fill stays constant.
+func newSubject(ctx context.Context, lab *bench.Lab, l workload, every time.Duration) *subject {
 	lab.Step("%s: store the initial data", l.Name())
-	// The last pages of the oplog and of a collection of documents grow until they
-	// are split, and each checkpoint writes them again: the first few write less.
-	// After 15 s they have been split.
+	// The last pages of the oplog and of a collection of documents grow until they are split,
+	// and every checkpoint rewrites them, so the first few write less. After 15 s the pages
+	// have been split.
 	s := &subject{lab: lab, load: l, warmUp: min(2*every, 15*time.Second)}
 	sensors := bench.Must(load.NewSensors(load.SensorsConfig{Count: l.Sensors, Seed: lab.Seed, Prefix: "s-"}))
 	s.m = lab.Start(ctx, bench.Setting{CacheGB: pinnedCacheGB, CheckpointInterval: every})
@@ -86,13 +84,13 @@ func newSubject(ctx context.Context, lab *bench.Lab, l Load, every time.Duration
 		Name: "readings", Shape: of, PerUpdate: l.ReadingsPerUpdate,
 		Readings: shape.Readings{Source: source, Sensors: l.Sensors, Begin: shape.Begin(), Interval: interval},
 	})
-	order := rand.New(rand.NewPCG(lab.Seed, 1)).Perm(l.Sensors) //nolint:gosec // the same by seed
+	order := rand.New(rand.NewPCG(lab.Seed, 1)).Perm(l.Sensors) //nolint:gosec // reproducible by seed
 	s.fleet = c.Fleet(lanes, l.updatesPerCommand(), order)
 	if !l.Inserts {
 		var portions []shape.Portion
-		for at, sensor := range order {
-			if begun := at * int(granularity/interval) / len(order); begun > 0 {
-				s.fleet.Workers[at%lanes].Next[at/lanes] = uint64(begun)
+		for i, sensor := range order {
+			if begun := i * int(granularity/interval) / len(order); begun > 0 {
+				s.fleet.Workers[i%lanes].Next[i/lanes] = uint64(begun)
 				portions = append(portions, shape.Portion{Sensor: sensor, Count: begun})
 			}
 		}
@@ -102,24 +100,23 @@ func newSubject(ctx context.Context, lab *bench.Lab, l Load, every time.Duration
 	return s
 }
 
-// write writes until watch returns, and returns all writes in no order.
+// write writes until watch returns, and returns all writes in no particular order.
 func (s *subject) write(ctx context.Context, watch func(ctx context.Context, began time.Time)) []shape.Operation {
 	s.fleet.Attach(ctx, s.m)
 	due := shape.Steadily(s.load.ReadingsPerSecond / float64(s.fleet.PerCommand*s.fleet.PerUpdate))
 	return s.fleet.During(ctx, due, func(ctx context.Context, t *shape.Traffic) { watch(ctx, t.Began) }).Operations()
 }
 
-// restart starts mongod with a checkpoint interval and reads all data into its
-// cache.
+// restart starts mongod with a checkpoint interval and reads all data into its cache.
 func (s *subject) restart(ctx context.Context, every time.Duration) {
 	s.lab.Step("%s: start mongod with a checkpoint every %v", s.load.Name(), every)
 	s.m.Restart(ctx, bench.Setting{CacheGB: pinnedCacheGB, CheckpointInterval: every})
-	// The key has no index, so that the documents are read.
+	// The field has no index, so this reads every document.
 	bench.Must(s.m.Database().Collection("readings").CountDocuments(ctx, bson.D{{Key: "absent", Value: true}}))
 }
 
-// observe writes until enough whole periods have passed: of the shortest interval
-// one more, which does not take long.
+// observe writes until enough whole periods have passed. The shortest interval gets one more,
+// which is quick.
 func (s *subject) observe(ctx context.Context, every, shortest time.Duration) {
 	s.lab.Step("%s with a checkpoint every %v", s.load.Name(), every)
 	w := &watcher{m: s.m, interval: every, periods: s.lab.Repeats, warm: s.warmUp}
@@ -130,20 +127,20 @@ func (s *subject) observe(ctx context.Context, every, shortest time.Duration) {
 	addCost(s.lab, s.load.Name(), every, seenBy{w.samples, operations, s.warmUp})
 }
 
-// A Sample is what the server's counters said at one moment.
-type Sample struct {
+// A sample is a snapshot of the server's counters.
+type sample struct {
 	At                float64 // seconds since the writing began
 	DirtyBytes        float64
-	Running           bool // a checkpoint
+	Running           bool // a checkpoint is being written
 	Checkpoints       float64
-	CheckpointSeconds float64 // of all so far
-	// Bytes written so far: to the files, by checkpoints among them, and to the
+	CheckpointSeconds float64 // of all checkpoints so far
+	// Bytes written so far: to the files, by checkpoints (part of the former), and to the
 	// journal.
 	WrittenBytes, CheckpointWrittenBytes, JournalBytes float64
 }
 
-func sampleOf(c doctor.Counters, began time.Time) Sample {
-	return Sample{
+func sampleOf(c doctor.Counters, began time.Time) sample {
+	return sample{
 		At: c.At.Sub(began).Seconds(), DirtyBytes: c.Value("cache_dirty_bytes"), Running: c.Value("checkpoint_running") > 0,
 		Checkpoints: c.Value("checkpoints_total"), CheckpointSeconds: c.Value("checkpoint_seconds_total"),
 		WrittenBytes: c.Value("block_written_bytes_total"), CheckpointWrittenBytes: c.Value("block_checkpoint_written_bytes_total"),
@@ -151,8 +148,7 @@ func sampleOf(c doctor.Counters, began time.Time) Sample {
 	}
 }
 
-// A sample takes half a millisecond. There are many in the shortest interval, and
-// fewer in long ones, whose checkpoints are long too.
+// A sample takes half a millisecond. Long intervals have longer checkpoints and need fewer.
 const (
 	sampleEvery  = 100 * time.Millisecond
 	sampleRarely = 250 * time.Millisecond
@@ -160,11 +156,11 @@ const (
 )
 
 const (
-	// patience is how many intervals may pass without a checkpoint until it is clear
-	// that the interval is not the one that was set.
+	// patience is how many intervals may pass without a checkpoint before the set interval is
+	// clearly not in effect.
 	patience = 3
-	// mostShort is how many checkpoints may come too early until that is clear, too:
-	// one does, because the clock of the interval began before the writing.
+	// mostShort is how many early checkpoints are tolerated before the same is clear: one is
+	// normal, because mongod's timer started before the writing.
 	mostShort = 8
 )
 
@@ -176,7 +172,7 @@ type watcher struct {
 	interval time.Duration
 	periods  int
 	warm     time.Duration // periods that end earlier do not count
-	samples  []Sample
+	samples  []sample
 }
 
 func (w *watcher) watch(ctx context.Context, began time.Time) {
@@ -205,40 +201,40 @@ func (w *watcher) watch(ctx context.Context, began time.Time) {
 	}
 }
 
-// A Period is from the end of one checkpoint to the end of the next.
-type Period struct {
+// A period runs from the end of one checkpoint to the end of the next.
+type period struct {
 	From, To float64 // seconds since the writing began
-	// DirtyBytes are those in the cache before the checkpoint began, and Gathered
-	// what they had grown by since the end of the one before.
+	// DirtyBytes is the most the cache held before the checkpoint, and GatheredBytes how much
+	// of that is new since the previous one.
 	DirtyBytes, GatheredBytes float64
 	CheckpointSeconds         float64
-	// Bytes written: to the files, by checkpoints among them, and to the journal.
+	// Bytes written: to the files, by checkpoints (part of the former), and to the journal.
 	WrittenBytes, CheckpointWrittenBytes, JournalBytes float64
-	// P99 of the writes that overlapped the checkpoint and of the others, in seconds;
-	// NaN if there were none.
+	// The p99 of writes that overlap the checkpoint and of all others, in seconds; NaN if there
+	// were none.
 	Inside, Outside float64
 
-	window float64 // when the checkpoint began, at the earliest
+	window float64 // the earliest the checkpoint can have begun
 }
 
-// Seconds is how long it was.
-func (p Period) Seconds() float64 { return p.To - p.From }
+// Seconds returns the length of the period.
+func (p period) Seconds() float64 { return p.To - p.From }
 
-// wholeFrom is the part of an interval that a period must last to count: the
-// first one begins when the writing does.
+// wholeFrom is the fraction of the interval a period must last to count: the first one begins
+// when the writing does.
 const wholeFrom = 0.85
 
 // seenBy is what was observed while a load was written.
 type seenBy struct {
-	samples    []Sample
+	samples    []sample
 	operations []shape.Operation
 	warm       time.Duration // periods that end earlier do not count
 }
 
-// periodsOf divides what was observed by its checkpoints, and leaves out periods
-// that are not whole or too early.
-func periodsOf(s seenBy, interval time.Duration) []Period {
-	var periods []Period
+// periodsOf splits the observations at the checkpoints, and leaves out periods that are partial
+// or too early.
+func periodsOf(s seenBy, interval time.Duration) []period {
+	var periods []period
 	first := 0
 	for _, end := range ends(s.samples) {
 		p := periodOf(s.samples[first : end+1])
@@ -251,10 +247,10 @@ func periodsOf(s seenBy, interval time.Duration) []Period {
 	return periods
 }
 
-// ends are the samples at which a checkpoint had ended that had not at the one
-// before. The server counts a checkpoint already while it runs.
-func ends(samples []Sample) []int {
-	var at []int
+// ends returns the indices of the samples that first show a checkpoint finished. The server
+// counts a checkpoint as soon as it starts.
+func ends(samples []sample) []int {
+	var indices []int
 	counted := 0.0
 	for i, s := range samples {
 		if i == 0 {
@@ -262,15 +258,15 @@ func ends(samples []Sample) []int {
 		}
 		if s.Checkpoints > counted && !s.Running {
 			counted = s.Checkpoints
-			at = append(at, i)
+			indices = append(indices, i)
 		}
 	}
-	return at
+	return indices
 }
 
-// counted returns how many checkpoints came after the first one until the last,
-// and in what time: exact in short times, too.
-func counted(samples []Sample) (checkpoints int, seconds float64) {
+// counted returns the number of checkpoints after the first and the time they took, which is
+// exact even for short runs.
+func counted(samples []sample) (checkpoints int, seconds float64) {
 	at := ends(samples)
 	if len(at) < 2 {
 		return 0, 0
@@ -279,10 +275,10 @@ func counted(samples []Sample) (checkpoints int, seconds float64) {
 	return int(last.Checkpoints - first.Checkpoints), last.At - first.At
 }
 
-// periodOf is that of samples of which the last is the first after a checkpoint.
-func periodOf(samples []Sample) Period {
+// periodOf makes a period of samples that end with the first one after a checkpoint.
+func periodOf(samples []sample) period {
 	from, to := samples[0], samples[len(samples)-1]
-	p := Period{
+	p := period{
 		From: from.At, To: to.At, CheckpointSeconds: to.CheckpointSeconds - from.CheckpointSeconds,
 		WrittenBytes: to.WrittenBytes - from.WrittenBytes, CheckpointWrittenBytes: to.CheckpointWrittenBytes - from.CheckpointWrittenBytes,
 		JournalBytes: to.JournalBytes - from.JournalBytes,
@@ -292,16 +288,15 @@ func periodOf(samples []Sample) Period {
 	for i := before; i > 0 && samples[i].Running; i-- {
 		p.window = min(p.window, samples[i-1].At)
 	}
-	for _, s := range samples[1:] { // the first may still be that of the checkpoint before
+	for _, s := range samples[1:] { // the first may still include the previous checkpoint
 		p.DirtyBytes = max(p.DirtyBytes, s.DirtyBytes)
 	}
 	p.GatheredBytes = max(0, p.DirtyBytes-from.DirtyBytes)
 	return p
 }
 
-// latencies divides the writes into those that overlapped the checkpoint and
-// those that did not.
-func (p *Period) latencies(operations []shape.Operation) {
+// latencies splits the writes into those that overlapped the checkpoint and the others.
+func (p *period) latencies(operations []shape.Operation) {
 	var in, out bench.Samples
 	for _, o := range operations {
 		switch due, done := o.Due.Seconds(), o.Done.Seconds(); {

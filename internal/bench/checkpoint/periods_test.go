@@ -11,12 +11,12 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench/shape"
 )
 
-// samplesOf are those of a server with checkpoints at 1 s, 3 s and 5 s, of 200 ms
-// each, that writes 10 bytes a second and 100 at each checkpoint. It counts a
-// checkpoint as soon as it begins.
-func samplesOf(until float64) []Sample {
-	var samples []Sample
-	l := Sample{Checkpoints: 7, CheckpointSeconds: 3}
+// samplesOf returns samples of a server with checkpoints at 1 s, 3 s and 5 s of 200 ms each,
+// that writes 10 bytes a second and 100 at each checkpoint, and counts a checkpoint as soon as
+// it starts.
+func samplesOf(until float64) []sample {
+	var samples []sample
+	l := sample{Checkpoints: 7, CheckpointSeconds: 3}
 	for n := 0; float64(n)/10 <= until; n++ {
 		at := float64(n) / 10
 		l.At, l.WrittenBytes = at, 10*at+l.CheckpointWrittenBytes
@@ -45,7 +45,7 @@ func TestPeriodsGoFromTheEndOfACheckpointToTheNext(t *testing.T) {
 	}
 	operations := []shape.Operation{
 		ms(2000, 2010), ms(2500, 2530), // between
-		ms(2800, 3100), ms(3100, 3150), // overlap the one at 3 s
+		ms(2800, 3100), ms(3100, 3150), // overlap the checkpoint at 3 s
 		ms(4000, 4500),
 	}
 	periods := periodsOf(seenBy{samples: samplesOf(5.5), operations: operations}, 2*time.Second)
@@ -66,9 +66,9 @@ func TestPeriodsGoFromTheEndOfACheckpointToTheNext(t *testing.T) {
 	assert.InDelta(t, 0.5, periods[1].Outside, 1e-9)
 
 	periods = periodsOf(seenBy{samples: samplesOf(5.5), warm: 4 * time.Second}, 2*time.Second)
-	require.Len(t, periods, 1, "the other ended too early")
+	require.Len(t, periods, 1, "the others ended too early")
 	assert.InDelta(t, 5.2, periods[0].To, 1e-9)
-	assert.Empty(t, periodsOf(seenBy{samples: samplesOf(5.5)}, 3*time.Second), "checkpoints come too often for it")
+	assert.Empty(t, periodsOf(seenBy{samples: samplesOf(5.5)}, 3*time.Second), "checkpoints come too often")
 	assert.Empty(t, periodsOf(seenBy{}, time.Second))
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench"
 )
 
-// planned returns the plan that a run would have; nothing is started.
+// planned returns the plan of a run without starting anything.
 func planned(t *testing.T, quick bool, cells ...string) (p *plan, r *bench.Result) {
 	t.Helper()
 	e := Experiment()

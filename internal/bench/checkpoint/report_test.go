@@ -13,14 +13,14 @@ import (
 
 func TestUpdatesPerCommand(t *testing.T) {
 	t.Parallel()
-	l := Load{Sensors: 500, ReadingsPerUpdate: 4, ReadingsPerSecond: 4000}
+	l := workload{Sensors: 500, ReadingsPerUpdate: 4, ReadingsPerSecond: 4000}
 	assert.Equal(t, 5, l.updatesPerCommand())
 	assert.Equal(t, 500*time.Millisecond, l.Revisit())
 	l.ReadingsPerSecond = 40
-	assert.Equal(t, 1, l.updatesPerCommand(), "slower than commands are wanted")
+	assert.Equal(t, 1, l.updatesPerCommand(), "slower than the command rate")
 }
 
-// pretend runs the experiment with figures that are known.
+// pretend runs the experiment with known figures.
 func pretend(t *testing.T, fill func(lab *bench.Lab)) (r *bench.Result, verdicts map[string]bench.Verdict) {
 	t.Helper()
 	e := Experiment()
@@ -39,7 +39,7 @@ func pretend(t *testing.T, fill func(lab *bench.Lab)) (r *bench.Result, verdicts
 func TestDelayedCheckpointsFailTheClaim(t *testing.T) {
 	t.Parallel()
 	r, got := pretend(t, func(lab *bench.Lab) {
-		// One every two seconds.
+		// One checkpoint every two seconds.
 		addCost(lab, nameAppends, 2*time.Second, seenBy{samples: samplesOf(5.5)})
 		addCost(lab, nameInserts, time.Second, seenBy{samples: samplesOf(5.5)})
 	})

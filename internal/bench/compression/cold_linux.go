@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dropCache takes what the system has in memory of a mongod's files away, so
-// that a read of them goes to the disk. The disk's own memory, or that of a
-// virtual machine's host, is out of reach.
+// dropCache evicts a mongod's files from the page cache, so that reads go to the disk. The
+// caches of the disk and of a VM's host are out of reach.
 func dropCache(dir string) error {
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || filepath.Ext(path) != ".wt" {
@@ -31,10 +30,10 @@ func dropCache(dir string) error {
 	return nil
 }
 
-// forget drops a file's pages that are not to be written any more.
+// forget drops a file's clean pages from memory.
 func forget(file *os.File) error { return unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED) }
 
-// ignoreGone is for files that the mongod removes meanwhile.
+// ignoreGone ignores files that mongod removes meanwhile.
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -44,8 +43,7 @@ func ignoreGone(err error) error {
 
 var errStays = errors.New("files stay in memory")
 
-// provesCold tries with a file of its own whether the file system in a folder
-// lets pages be dropped.
+// provesCold checks with a file of its own whether the file system allows dropping pages.
 func provesCold(dir string) (err error) {
 	file, err := os.CreateTemp(dir, "cold-")
 	if err != nil {
@@ -59,12 +57,12 @@ func provesCold(dir string) (err error) {
 	if err := file.Sync(); err != nil {
 		return fmt.Errorf("try to drop a file from memory: %w", err)
 	}
-	const attempts = 3 // the kernel may just be using a page
+	const attempts = 3 // the kernel may be using a page
 	for range attempts {
 		if err := forget(file); err != nil {
 			return fmt.Errorf("try to drop a file from memory: %w", err)
 		}
-		// A read that must not wait ends at once where the page is not in memory.
+		// A non-blocking read fails at once if the page is not in memory.
 		switch _, err := unix.Preadv2(int(file.Fd()), [][]byte{make([]byte, 1)}, size/2, unix.RWF_NOWAIT); {
 		case errors.Is(err, unix.EAGAIN):
 			return nil

@@ -1,6 +1,5 @@
-// Package compression is the experiment that compares what a block compressor
-// saves with what it costs: three compressors, six shapes and two kinds of
-// values, which are all that varies.
+// Package compression is the experiment on what a block compressor saves and costs. Only three
+// compressors, six shapes and two kinds of values vary.
 package compression
 
 import (
@@ -18,7 +17,7 @@ import (
 
 var compressors = [...]store.Compressor{store.NoneCompressor, store.Snappy, store.Zstd}
 
-// shapes are those that are compressed.
+// shapes to compress.
 func shapes() []shape.Shape {
 	return []shape.Shape{
 		{Kind: shape.Documents}, {Kind: shape.Buckets, Granularity: 5 * time.Minute}, {Kind: shape.Buckets, Granularity: time.Hour}, {Kind: shape.TimeSeries, Granularity: time.Hour},
@@ -26,7 +25,7 @@ func shapes() []shape.Shape {
 	}
 }
 
-// The places of the shapes.
+// Indices of the shapes.
 const (
 	documents = iota
 	buckets5m
@@ -35,7 +34,7 @@ const (
 	columns1h
 )
 
-// The values that readings hold.
+// Kinds of values.
 const (
 	walk   = "random walk"
 	random = "random doubles"
@@ -43,22 +42,20 @@ const (
 
 const (
 	interval = 5 * time.Second
-	hour     = int(time.Hour / interval) // readings of a sensor
+	hour     = int(time.Hour / interval) // readings per sensor
 	fields   = 4
-	// perUpdate is how many readings of a sensor arrive together: those of five
-	// minutes.
+	// perUpdate is how many readings of a sensor arrive together: five minutes' worth.
 	perUpdate = 60
-	// readCount is how many readings a read asks for.
+	// readCount is the readings per read.
 	readCount = 100
-	// tick is how often a command of the paced writes is due, and together how many
-	// readings of a sensor it has.
+	// tick is the period of paced writes, and together the readings per sensor in each.
 	tick     = 10 * time.Millisecond
 	together = 5
 )
 
 const zstdOfSnappy = "zstd makes them half of what snappy does" // a claim
 
-// Experiment returns it.
+// Experiment returns the compression experiment.
 func Experiment() *bench.Experiment {
 	return &bench.Experiment{
 		Name: "compression",
@@ -111,7 +108,7 @@ func claims() []bench.Claim {
 		becauseSnappy = "How much snappy finds depends on what repeats within a page: here it is the names of the fields, the sensor's, and the first bytes of the numbers."
 		becauseZstd   = "How much zstd finds beyond snappy depends on the values: rounded numbers pack well, random ones do not."
 		becauseWrites = "A write is acknowledged when it is in the journal; pages are compressed later, when a checkpoint or an eviction writes them."
-		// alikeBytes is narrow: bytes hardly depend on a machine.
+		// alikeBytes is narrow: bytes hardly depend on the machine.
 		alikeBytes = 1.3
 	)
 	document, five, one := shapes()[documents].String(), shapes()[buckets5m], shapes()[buckets1h].String()
@@ -135,7 +132,7 @@ func claims() []bench.Claim {
 		{
 			Says: "zstd makes checkpoints use more CPU time", Published: 1.5, PublishedAs: "12 → 18 %", Unit: bench.Seconds, Rule: bench.PairedFactor,
 			From: bench.At("checkpoint", string(store.Snappy), "mongod CPU"), Of: bench.At("checkpoint", string(store.Zstd), "mongod CPU"),
-			Alike:   2, // the published figure is a part of all that the server did
+			Alike:   2, // the published figure is a share of everything the server did
 			Because: "A checkpoint also makes and writes pages, which costs the same with every compressor.",
 		},
 	}
@@ -149,7 +146,7 @@ type scale struct {
 	sensors, hours int
 	rate           int // readings/s of the paced writes
 	write          time.Duration
-	checkpoint     int   // checkpoints, with an hour of readings each
+	checkpoint     int   // number of checkpoints, each with an hour of readings
 	paced          []int // shapes
 }
 
@@ -166,7 +163,7 @@ type trial struct {
 	m       *bench.MongoDB
 	scale   scale
 	sources map[string]shape.Source // by values
-	kept    [][]*shape.Collection   // by shape and compressor, for the reads; nil before they are loaded
+	kept    [][]*shape.Collection   // by shape and compressor, for reads; nil until loaded
 }
 
 func (t *trial) cells() []bench.Cell {
@@ -199,14 +196,14 @@ func run(ctx context.Context, lab *bench.Lab, s scale) {
 	})
 }
 
-// readings are those of a number of hours, and of each sensor one more, which
-// makes the server pack the time-series bucket before it.
+// readings returns a number of hours, plus one more reading per sensor, which makes the server
+// pack the last time-series bucket.
 func (t *trial) readings(values string, hours int) shape.Readings {
 	return shape.Readings{Source: t.sources[values], Sensors: t.scale.sensors, Count: hours*hour + 1, Begin: shape.Begin(), Interval: interval}
 }
 
-// sizes loads every shape with each compressor and both kinds of values. Those
-// with a random walk are kept for the reads.
+// sizes loads every shape with each compressor and both kinds of values, and keeps the random
+// walks for the reads.
 func (t *trial) sizes(ctx context.Context) {
 	for _, values := range []string{random, walk} {
 		for at := range shapes() {
@@ -245,7 +242,7 @@ func (t *trial) loadAll(ctx context.Context, at int, values string, measure bool
 	}
 }
 
-// reads reads from the disk, then the same again from the cache.
+// reads reads from disk, and then the same again from the cache.
 func (t *trial) reads(ctx context.Context) {
 	for at := len(t.kept); at < len(shapes()); at++ {
 		t.loadAll(ctx, at, walk, false)
@@ -254,7 +251,7 @@ func (t *trial) reads(ctx context.Context) {
 	cold := t.coldPossible()
 	for repeat := range t.lab.Repeats {
 		t.lab.Step("read %d readings at a time, cold and warm, repeat %d", readCount, repeat+1)
-		if cold { // the server's cache is emptied
+		if cold { // empties the server's cache
 			t.m.Restart(ctx, bench.Setting{})
 			for _, c := range slices.Concat(t.kept...) {
 				c.Attach(ctx, t.m)
@@ -267,7 +264,7 @@ func (t *trial) reads(ctx context.Context) {
 	}
 }
 
-// coldPossible notes why, if it is not.
+// coldPossible reports whether cold reads are possible, and records why not.
 func (t *trial) coldPossible() bool {
 	const what = "cold reads"
 	if !t.lab.Own() {
@@ -283,7 +280,7 @@ func (t *trial) coldPossible() bool {
 
 // readAll reads a shape with each compressor.
 func (t *trial) readAll(ctx context.Context, collections []*shape.Collection, spans []shape.Portion, cold bool) {
-	for _, c := range collections { // the first read opens the collection's files, and does not count
+	for _, c := range collections { // an uncounted read opens the collection's files
 		read(ctx, c, spans[:1], "")
 	}
 	for _, pass := range []string{"cold", "warm"} {
@@ -313,9 +310,8 @@ func (t *trial) readAll(ctx context.Context, collections []*shape.Collection, sp
 	}
 }
 
-// spans are places to read: two in every part of the time, of sensors that are
-// written far from each other, so that hardly two are on the same page; in random
-// order.
+// spans returns portions to read in random order: two in every part of the time, of sensors
+// written far apart, so that they rarely share a page.
 func (t *trial) spans(repeat int) []shape.Portion {
 	r := rand.New(rand.NewPCG(t.lab.Seed, uint64(repeat))) //nolint:gosec // no secret, and counts from 0
 	half := t.scale.sensors / 2
@@ -330,9 +326,8 @@ func (t *trial) spans(repeat int) []shape.Portion {
 	return spans
 }
 
-// read reads the spans one after another and returns how long each took, in
-// seconds. Before each the page cache of a directory is dropped, unless it is
-// empty.
+// read reads spans one by one and returns the seconds each took. It drops a directory's page
+// cache before each, unless dir is empty.
 func read(ctx context.Context, c *shape.Collection, spans []shape.Portion, dir string) (took bench.Samples) {
 	for _, s := range spans {
 		if dir != "" {
@@ -345,11 +340,11 @@ func read(ctx context.Context, c *shape.Collection, spans []shape.Portion, dir s
 	return took
 }
 
-// checkpointInterval is in seconds; 0: no checkpoint but those asked for.
+// checkpointInterval is in seconds; 0: only requested checkpoints.
 const checkpointInterval, defaultInterval = "syncdelay", 60
 
-// writes writes at a fixed rate, and many readings for a checkpoint, compressor
-// by compressor in each repeat.
+// writes writes at a fixed rate, and then many readings for a checkpoint, for each compressor
+// in each repeat.
 func (t *trial) writes(ctx context.Context) {
 	if t.lab.Own() {
 		t.m.Set(ctx, map[string]any{checkpointInterval: 0})
@@ -370,9 +365,9 @@ func (t *trial) writes(ctx context.Context) {
 
 // pace writes at the fixed rate: command n is due n ticks after the first.
 func (t *trial) pace(ctx context.Context, s shape.Shape, compressor store.Compressor) {
-	group := max(t.scale.rate*int(tick)/int(time.Second)/together, 1) // sensors in a command
+	group := max(t.scale.rate*int(tick)/int(time.Second)/together, 1) // sensors per command
 	ticks := int(t.scale.write / tick)
-	const rounds = 20 // commands until a sensor's turn comes again
+	const rounds = 20 // commands until a sensor's next turn
 	readings := t.readings(walk, 0)
 	readings.Sensors = group * rounds
 	c := shape.New(ctx, t.m, shape.Config{Name: "paced", Shape: s, Compressor: compressor, Readings: readings, PerUpdate: together})
@@ -391,9 +386,8 @@ func (t *trial) pace(ctx context.Context, s shape.Shape, compressor store.Compre
 	c.Drop(ctx)
 }
 
-// checkpoint measures checkpoints that write nothing but readings which were just
-// stored, a document each: after every hour of them, so that the cache does not
-// fill before.
+// checkpoint measures checkpoints that write only readings just stored, a document each: one
+// for every hour of readings, so that the cache does not fill up.
 func (t *trial) checkpoint(ctx context.Context, compressor store.Compressor) {
 	readings := t.readings(walk, t.scale.checkpoint)
 	c := shape.New(ctx, t.m, shape.Config{Name: "checkpointed", Shape: shapes()[documents], Compressor: compressor, Readings: readings, PerUpdate: perUpdate})

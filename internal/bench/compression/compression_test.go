@@ -16,7 +16,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// tiny runs the experiment at a scale that shows nothing but that it works.
+// tiny runs the experiment at a scale that shows only that it works.
 func tiny(t *testing.T, c bench.Config) *bench.Result {
 	t.Helper()
 	mongodtest.URI(t) // skips where there is none

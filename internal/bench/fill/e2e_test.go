@@ -15,11 +15,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// tiny has everything in it, and takes a few seconds.
+// tiny covers everything in a few seconds.
 var tiny = plan{hour: 2 * time.Second, short: time.Second, repeats: 1, prefilledSensors: 200, slot: 200 * time.Millisecond}
 
-// inLab runs a part of the experiment as a separate experiment, in the mongod that
-// all tests share.
+// inLab runs a part of the experiment as its own experiment, in the mongod shared by all tests.
 func inLab(t *testing.T, cells []string, run func(ctx context.Context, lab *bench.Lab)) (*bench.Result, error) {
 	t.Helper()
 	client := mongodtest.Database(t).Client() // skips where there is none
@@ -69,13 +68,13 @@ func TestWindowOfOneReadingPerUpdate(t *testing.T) {
 	t.Parallel()
 	_, err := inLab(t, []string{hourSingle}, func(ctx context.Context, lab *bench.Lab) {
 		m := lab.Start(ctx, bench.Setting{})
-		// A minute of event time in a second: 12 readings of each sensor.
-		phase := Phase{Granularity: time.Minute, Sensors: 20, Speedup: 60, Duration: time.Second}
+		// One second is a minute of event time: 12 readings per sensor.
+		phase := phase{Granularity: time.Minute, Sensors: 20, Speedup: 60, Duration: time.Second}
 		f := measure(ctx, lab, m, phase, ways[0].serve...)
 		assert.InDelta(t, 240, f.readings(), 1)
 		assert.Equal(t, 1., f.updates().Mean())
 		assert.Equal(t, f.readings(), f.writes(0, 10).Count)
-		assert.Equal(t, f.readings(), f.window(0, 60).Count) // until after the load: a busy machine stores late
+		assert.Equal(t, f.readings(), f.window(0, 60).Count) // counts past the end of the load: a busy machine stores late
 		assert.Empty(t, bench.Must(m.Database().ListCollectionNames(ctx, bson.D{})), "nothing is left for the next")
 	})
 	require.NoError(t, err)

@@ -14,8 +14,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// samplesOf takes a sample each second, of a mongod that stores half as many
-// readings from the middle on. Every write takes 1 ms, from the middle on 8 ms.
+// samplesOf returns a sample each second, from a mongod that halves its rate midway, when its
+// writes go from 1 ms to 8 ms.
 func samplesOf(t *testing.T, began time.Time, seconds int) (samples []sample) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -42,7 +42,7 @@ func TestFiguresByTheClock(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(1000, 0)
 	samples := samplesOf(t, began, 12)
-	o := &outcome{phase: Phase{Granularity: time.Hour, Speedup: 300, Duration: 12 * time.Second}, load: &load.Result{Began: began}, samples: samples}
+	o := &outcome{phase: phase{Granularity: time.Hour, Speedup: 300, Duration: 12 * time.Second}, load: &load.Result{Began: began}, samples: samples}
 	assert.InEpsilon(t, 0.001, o.window(0, 0.1).Quantile(0.5), 0.1)
 	assert.InEpsilon(t, 0.008, o.window(0.9, 1).Quantile(0.5), 0.1)
 	assert.InDelta(t, 2000, o.rate(0, 1./6), 1e-6)
@@ -61,7 +61,7 @@ func TestNearestSample(t *testing.T) {
 func TestUnknownFiguresAreNaN(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(0, 0)
-	o := &outcome{phase: Phase{Granularity: time.Hour, Duration: time.Second}, load: &load.Result{Began: began.Add(time.Minute)}, samples: samplesOf(t, began, 1)}
+	o := &outcome{phase: phase{Granularity: time.Hour, Duration: time.Second}, load: &load.Result{Began: began.Add(time.Minute)}, samples: samplesOf(t, began, 1)}
 	assert.True(t, math.IsNaN(o.during(0, 1).Quantile(0.5)), "no write was seen")
 	assert.Zero(t, o.window(0, 1).Count)
 }

@@ -1,8 +1,7 @@
-// Package fill is the experiment about write latency through the hour: the whole
-// path of a reading, from `brim load` through `brim serve` into MongoDB, while
-// buckets fill.
+// Package fill is the experiment about write latency through the hour: the whole path of a
+// reading, from `brim load` through `brim serve` into MongoDB, as buckets fill.
 //
-//	cells ─▶ Phase, each: load on a daemon, both sampled twice a second ─▶ outcome ─▶ columns of tables
+//	cells ─▶ phase, each: load on a daemon, both sampled twice a second ─▶ outcome ─▶ columns of tables
 package fill
 
 import (
@@ -24,10 +23,10 @@ import (
 const (
 	rate     = 2000            // readings a second, as published
 	interval = 5 * time.Second // of a sensor, as published
-	// perRequest leaves the CPUs to MongoDB: with a request for each reading,
-	// daemon and load would take as much.
+	// perRequest leaves the CPUs to MongoDB: with one reading per request, daemon and load
+	// would use as much CPU.
 	perRequest = 10
-	// drain is long enough for what gathers, and short enough for what is behind.
+	// drain covers readings that gather, but not a backlog.
 	drain = 6 * time.Second
 
 	hourSingle, fiveSingle = "1h-single", "5m-single"
@@ -37,29 +36,29 @@ const (
 
 // A way is how readings reach their bucket.
 type way struct {
-	name  string // in a cell's name
+	name  string // part of the cell's name
 	words string
 	serve []string // flags
 }
 
 var ways = [...]way{
-	// As a program without merging: a reading is written when it comes.
+	// Like a program that does not merge: every reading is written as it arrives.
 	{"single", "one reading per update", []string{"--max-readings-per-update", "1", "--merge-readings", "1", "--flush-interval", "10ms"}},
 	{"merged", "merged per bucket", nil},
 	{"columns", "merged, in columns", []string{"--bucket-format", string(store.Columns)}},
 	{"timeseries", "time-series collection", []string{"--storage", "timeseries"}},
 }
 
-// A window is a cell that goes through windows of a granularity.
+// A window is a cell that passes through windows of one granularity.
 type window struct {
 	cell        string
 	granularity time.Duration
 	way         way
 	slow        string
-	verdict     bool // it is repeated, for claims are about it
+	verdict     bool // claims depend on it, so it is repeated
 }
 
-// windows are all of them, in the order of a round.
+// windows returns all of them, in the order of a round.
 func windows() []window {
 	var all []window
 	for _, g := range []time.Duration{time.Hour, 5 * time.Minute, 15 * time.Minute, time.Minute} {
@@ -79,14 +78,14 @@ func (w window) what() string {
 	return fmt.Sprintf("%s buckets, %s", config.FormatDuration(w.granularity), w.way.words)
 }
 
-// A column is a figure of a table.
+// A column is one figure in a table.
 type column struct {
 	table, name string
 	unit        bench.Unit
 	of          func(*outcome) float64
 }
 
-// columns are what is measured of each cell.
+// columns returns what is measured for each cell.
 func columns() []column {
 	type histogram = func(*outcome) scrape.Histogram
 	p50 := func(table, name string, of histogram) column {
@@ -128,7 +127,7 @@ func columns() []column {
 	}
 }
 
-// tenths are what is measured of each tenth of a window, a table each.
+// tenths are measured for each tenth of a window, with a table each.
 var tenths = [...]struct {
 	name, title string
 	of          func(o *outcome, tenth int) float64
@@ -137,7 +136,7 @@ var tenths = [...]struct {
 	{"tenth-p99", "Time to write an update by tenth of the window, p99", func(o *outcome, i int) float64 { return o.writes(i, i+1).Quantile(0.99) }},
 }
 
-// add adds a phase to the tables; whole: through whole windows.
+// add adds a phase to the tables; whole: it covers whole windows.
 func add(lab *bench.Lab, cell string, o *outcome, whole bool) {
 	for _, c := range columns() {
 		if c.table != "change" || whole {
@@ -153,7 +152,7 @@ func add(lab *bench.Lab, cell string, o *outcome, whole bool) {
 	}
 }
 
-// Experiment returns it.
+// Experiment returns the fill experiment.
 func Experiment() *bench.Experiment {
 	e := &bench.Experiment{
 		Name:     "fill",
@@ -174,13 +173,13 @@ func Experiment() *bench.Experiment {
 	for _, percent := range prefilledPercents {
 		c := bench.Cell{Name: prefilledCell(percent), What: fmt.Sprintf("writes into hourly buckets of many sensors, filled to %d %% beforehand", percent)}
 		if percent == 50 {
-			c.Slow = "the ends tell most"
+			c.Slow = "the extremes show the most"
 		}
 		e.Cells = append(e.Cells, c)
 	}
 	e.Cells = append(e.Cells,
-		bench.Cell{Name: fullColumns, What: "the same into buckets of columns, filled to 95 %", Slow: "the ends of documents tell most"},
-		bench.Cell{Name: fullSealed, What: "late readings into sealed buckets", Slow: "the ends of documents tell most"})
+		bench.Cell{Name: fullColumns, What: "the same into buckets of columns, filled to 95 %", Slow: "the extremes of documents show the most"},
+		bench.Cell{Name: fullSealed, What: "late readings into sealed buckets", Slow: "the extremes of documents show the most"})
 	return e
 }
 
@@ -201,7 +200,7 @@ func tables() []bench.Table {
 		},
 		{
 			Name: "cost", Title: "What a reading takes", Variant: "cell",
-			Note:  "Journal: WiredTiger's log, by the server's counter; other files: what was written until all was stored, checkpoints included, each of which writes whole every bucket that got a reading; history store: growth of its file, where old versions go.",
+			Note:  "Journal: WiredTiger's log, by the server's counter; other files: what was written until all was stored, including checkpoints, which rewrite every bucket that got a reading; history store: growth of its file, where old versions go.",
 			Plots: []bench.Plot{{Title: "Bytes that mongod writes for a reading", Caption: "A checkpoint that falls into a phase of a few seconds weighs heavily.", Bars: true, LogY: true, Measures: []string{"journal", "other files"}}},
 		},
 		{
@@ -241,8 +240,8 @@ func claims() []bench.Claim {
 			Says: afterHour, Published: 80. / 2, PublishedAs: "2 → 80 ms", Unit: bench.Seconds, Rule: bench.PairedFactor,
 			From: start, Of: bench.At("load", hourSingle, "p50 after 55 min"), Because: grows,
 		},
-		// No figure: beyond what MongoDB stores, writes queue, and how much longer they
-		// take depends on how long it was measured.
+		// No figure: beyond MongoDB's capacity writes queue, and how much longer they take
+		// depends on how long it is measured.
 		{
 			Says:        "many sensors, one reading per update: a write into hourly buckets that are 95 % full takes longer than into those at 5 % (p50)",
 			PublishedAs: "2 → 80 ms (start, after 55 min)", Unit: bench.Seconds, Rule: bench.PairedFactor,
@@ -265,14 +264,14 @@ func claims() []bench.Claim {
 	}
 }
 
-// A plan says how large everything is.
+// A plan is the scale of a run.
 type plan struct {
-	hour    time.Duration // by the clock, that an hour of event time takes
-	short   time.Duration // that cells of less than an hour take; half an hour of event time
-	repeats int           // of cells that claims are about
+	hour    time.Duration // wall-clock time for an hour of event time
+	short   time.Duration // wall-clock time for cells below an hour: half an hour of event time
+	repeats int           // of cells that claims depend on
 
 	prefilledSensors int
-	slot             time.Duration // of writes into buckets that were filled beforehand
+	slot             time.Duration // wall-clock time per phase into prefilled buckets
 }
 
 func newPlan(quick bool, repeats int) plan {
@@ -284,14 +283,14 @@ func newPlan(quick bool, repeats int) plan {
 
 func (p plan) speedup() float64 { return time.Hour.Seconds() / p.hour.Seconds() }
 
-// sensors are as many as the rate needs at that speed-up: 167 at 60.
+// sensors returns how many the rate needs at this speed-up: 167 at 60.
 func (p plan) sensors() int {
 	return int(math.Ceil(rate * interval.Seconds() / p.speedup()))
 }
 
-// phase is that of a window.
-func (p plan) phase(w window) Phase {
-	phase := Phase{Granularity: w.granularity, Sensors: p.sensors(), Speedup: p.speedup(), Duration: p.hour, Drain: drain}
+// phase returns the phase of a window.
+func (p plan) phase(w window) phase {
+	phase := phase{Granularity: w.granularity, Sensors: p.sensors(), Speedup: p.speedup(), Duration: p.hour, Drain: drain}
 	if w.granularity < time.Hour {
 		phase.Duration = p.short
 	}
@@ -301,15 +300,15 @@ func (p plan) phase(w window) Phase {
 // flushMax is the daemon's --flush-max.
 const flushMax = 5 * time.Minute
 
-// serve returns the flags of a window's daemon. --flush-max is divided by the speed of
-// event time, so that an update carries as many readings as without the speed-up.
+// serve returns a window's daemon flags. --flush-max is divided by the speed-up, so that an
+// update carries as many readings as without it.
 func (p plan) serve(w window) []string {
 	most := time.Duration(float64(min(flushMax, w.granularity)) / p.speedup())
 	return append([]string{"--flush-max", most.String()}, w.way.serve...)
 }
 
-// inRound reports whether window n is in a round, so that a slow minute hits all that is
-// compared: what claims are about is in every round, the rest in turn in one.
+// inRound reports whether window n is in a round. Windows that claims depend on are in every
+// round, so that a slow minute hits all of them; the others take turns.
 func (p plan) inRound(round, n int, w window) bool { return w.verdict || n%p.repeats == round }
 
 func run(ctx context.Context, lab *bench.Lab, p plan) {
@@ -331,7 +330,7 @@ func run(ctx context.Context, lab *bench.Lab, p plan) {
 	})
 }
 
-// tell says what is held constant and what is smaller.
+// tell records what is held constant and what is scaled down.
 func (p plan) tell(lab *bench.Lab) {
 	lab.Pin("%d readings/s of %d sensors; event time runs %.0f times as fast as the clock, so an hourly bucket gets its 720 readings in %s, and a phase through smaller buckets takes %s",
 		int(math.Round(float64(p.sensors())*p.speedup()/interval.Seconds())), p.sensors(), p.speedup(), config.FormatDuration(p.hour), config.FormatDuration(p.short))
@@ -345,15 +344,15 @@ func (p plan) tell(lab *bench.Lab) {
 	}
 }
 
-// prefilledPercents are how far buckets are filled before they are written to.
+// prefilledPercents are the fill levels before the writing.
 var prefilledPercents = [...]int{5, 50, 95}
 
 func prefilledCell(percent int) string { return fmt.Sprintf("prefilled-%d", percent) }
 
-// Cells of buckets that are nearly full.
+// Cells with buckets that are nearly full.
 const fullColumns, fullSealed = "prefilled-columns", "prefilled-sealed"
 
-// prefilledGroups are those of each format.
+// prefilledGroups returns the groups of each format.
 func prefilledGroups() (documents, columns []group) {
 	for _, percent := range prefilledPercents {
 		documents = append(documents, group{cell: prefilledCell(percent), percent: percent, format: store.Documents})
@@ -362,33 +361,31 @@ func prefilledGroups() (documents, columns []group) {
 	return documents, []group{{cell: fullColumns, percent: full, format: store.Columns}, {cell: fullSealed, percent: full, format: store.Columns, sealed: true}}
 }
 
-// A group is sensors whose buckets are filled to the same percentage.
+// A group is sensors with buckets filled to the same percentage.
 type group struct {
 	cell    string
 	percent int
 	format  store.Format
-	sealed  bool // after they were filled
+	sealed  bool // after filling
 	prefix  string
-	begin   time.Time    // of the window
+	begin   time.Time    // start of the window
 	rows    int          // per sensor
 	fleet   *shape.Fleet // writes to the daemon's collection
 }
 
-// readingsOf is how many readings of each sensor a phase into buckets that
-// were filled beforehand brings.
+// readingsOf returns how many readings per sensor a phase into prefilled buckets brings.
 func (p plan) readingsOf(duration time.Duration) int {
 	return int(math.Ceil(duration.Seconds() * rate / float64(p.prefilledSensors)))
 }
 
-// prefilledRepeats is the number of repeats that the fullest buckets have room for.
+// prefilledRepeats is the number of repeats that fit into the fullest buckets.
 func (p plan) prefilledRepeats() int {
 	hour := int(time.Hour / interval)
 	room := hour - hour*prefilledPercents[len(prefilledPercents)-1]/100
 	return max(1, min(p.repeats, room/(p.readingsOf(p.slot)+p.burst())))
 }
 
-// runPrefilled fills all groups, which have the same format, then writes to each in turn, again
-// and again.
+// runPrefilled fills all groups, which share a format, and then writes to them in turn.
 func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan, groups []group) {
 	if len(groups) == 0 {
 		return
@@ -410,7 +407,7 @@ func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan,
 	m.Drop(ctx)
 }
 
-// fill creates the buckets of a group in the daemon's collection.
+// fill creates a group's buckets in the daemon's collection.
 func (c *group) fill(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan) {
 	c.prefix, c.begin = c.cell+"-", time.Now().Add(-2*time.Hour).Truncate(time.Hour)
 	c.rows = c.percent * int(time.Hour/interval) / 100
@@ -427,9 +424,9 @@ func (c *group) fill(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p pl
 	}
 }
 
-// next is the phase that goes on where the group's buckets end.
-func (c *group) next(p plan) Phase {
-	phase := Phase{
+// next returns a phase that continues where the group's buckets end.
+func (c *group) next(p plan) phase {
+	phase := phase{
 		Granularity: time.Hour, Sensors: p.prefilledSensors, Prefix: c.prefix,
 		Speedup: rate * interval.Seconds() / float64(p.prefilledSensors), Duration: p.slot,
 		Start: c.begin.Add(time.Duration(c.rows) * interval),
@@ -440,18 +437,16 @@ func (c *group) next(p plan) Phase {
 
 const (
 	lanes      = 4   // as many as the daemon has
-	perCommand = 250 // updates, each of another bucket
+	perCommand = 250 // updates, each to a different bucket
 	leastBurst = 4000
 )
 
-// burst is how many readings of each sensor are written at once to see what
-// MongoDB can store.
+// burst is how many readings per sensor a capacity measurement writes.
 func (p plan) burst() int { return max(1, (leastBurst+p.prefilledSensors-1)/p.prefilledSensors) }
 
-// capacity writes readings of all sensors, one per update, as fast as MongoDB
-// stores them, and returns the rate, and that for each second that mongod used a
-// CPU, in which other work on the machine does not count. The daemon is idle
-// meanwhile: lanes write to its collection.
+// capacity writes readings of all sensors, one per update, as fast as MongoDB stores them. It
+// returns the rate per second, and per CPU second of mongod, which excludes other work on the
+// machine. The lanes bypass the daemon, which is idle meanwhile.
 func (c *group) capacity(ctx context.Context, m *bench.MongoDB, rows int) (rate, perCPU float64) {
 	m.Settle(ctx)
 	readings := 0

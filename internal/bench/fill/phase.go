@@ -18,21 +18,21 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// A Phase is load on a daemon for a while, of sensors in step.
-type Phase struct {
+// A phase puts load on a daemon for a while; its sensors report in step.
+type phase struct {
 	Granularity time.Duration
 	Sensors     int
-	Speedup     float64       // of event time compared with the clock
-	Duration    time.Duration // by the clock
-	Start       time.Time     // of event time; zero: so that it ends at the newest boundary of a window
-	Prefix      string        // of the sensors' ids; empty: one that no other has
-	// Drain is how long to wait, when the load has ended, until all is stored. What is
-	// not by then does not count. 0: two minutes, and then it is an error.
+	Speedup     float64       // of event time over wall-clock time
+	Duration    time.Duration // in wall-clock time
+	Start       time.Time     // of event time; zero: chosen to end at the newest window boundary
+	Prefix      string        // of the sensor IDs; empty: a unique one
+	// Drain is how long to wait after the load until all is stored; what is stored later does
+	// not count. 0: wait two minutes, then fail.
 	Drain time.Duration
 }
 
-// flags are those of `brim load`.
-func (p Phase) flags(seed uint64) []string {
+// flags returns the flags of `brim load`.
+func (p phase) flags(seed uint64) []string {
 	flags := []string{
 		"--sensors", strconv.Itoa(p.Sensors), "--interval", interval.String(), "--duration", p.Duration.String(), "--seed", strconv.FormatUint(max(seed, 1), 10),
 		"--speedup", strconv.FormatFloat(p.Speedup, 'f', -1, 64), "--batch", strconv.Itoa(perRequest),
@@ -46,21 +46,21 @@ func (p Phase) flags(seed uint64) []string {
 	return flags
 }
 
-// oneWindow reports whether a phase is just one window long, so that a tenth
-// of its time is one of the window.
-func (p Phase) oneWindow() bool {
+// oneWindow reports whether a phase covers exactly one window, so that a tenth of the phase is
+// a tenth of the window.
+func (p phase) oneWindow() bool {
 	return p.Start.IsZero() && math.Abs(p.Duration.Seconds()*p.Speedup/p.Granularity.Seconds()-1) < 0.001
 }
 
 const (
 	defaultDrain = 2 * time.Minute
-	// stopTimeout keeps a daemon from storing what does not count.
+	// stopTimeout keeps a daemon from storing what no longer counts.
 	stopTimeout = "1s"
 )
 
-// measure runs a phase on a daemon of its own, with further flags of `brim serve`,
-// and an empty database. The daemon is gone then, and the database empty.
-func measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p Phase, serve ...string) *outcome {
+// measure runs a phase on its own daemon, with extra flags for `brim serve`, and an empty
+// database. Afterwards the daemon is gone and the database empty again.
+func measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p phase, serve ...string) *outcome {
 	d := lab.Daemon(ctx, m, append([]string{"--granularity", p.Granularity.String(), "--stop-timeout", stopTimeout}, serve...)...)
 	o := p.run(ctx, lab, m, d)
 	bench.Check(d.Close())
@@ -68,9 +68,9 @@ func measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p Phase, ser
 	return o
 }
 
-// run waits until MongoDB is quiet, puts the load on a daemon, samples both, and
-// returns when all is stored.
-func (p Phase) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, d *bench.Daemon) *outcome {
+// run waits until MongoDB is quiet, puts the load on a daemon, samples both, and returns once
+// all is stored.
+func (p phase) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, d *bench.Daemon) *outcome {
 	m.Settle(ctx)
 	o := &outcome{phase: p}
 	sample := func(ctx context.Context) {
@@ -91,23 +91,21 @@ func (p Phase) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, d *ben
 	return o
 }
 
-// An outcome is what a phase measured. What it did not measure is NaN, or a
-// histogram of nothing.
+// An outcome is what a phase measured. What it did not measure is NaN or an empty histogram.
 type outcome struct {
-	phase   Phase
+	phase   phase
 	load    *load.Result
-	samples []sample  // the first before the load, the last when all was stored
-	stored  time.Time // when all was, or the wait for it ended
+	samples []sample  // the first before the load, the last once all was stored
+	stored  time.Time // when all was, or the wait ended
 }
 
 func (o *outcome) first() *sample { return &o.samples[0] }
 func (o *outcome) last() *sample  { return &o.samples[len(o.samples)-1] }
 
-// readings are those that were stored.
+// readings returns how many were stored.
 func (o *outcome) readings() float64 { return o.updates().Sum }
 
-// behind is how long it took, once the last reading was acknowledged, until all
-// were stored.
+// behind returns the time from the last acknowledgement until all readings were stored.
 func (o *outcome) behind() float64 {
 	return max(0, o.stored.Sub(o.load.Began).Seconds()-o.load.Seconds)
 }
@@ -116,15 +114,15 @@ func (o *outcome) left() float64 { return max(0, float64(o.load.Acked)-o.reading
 
 func (o *outcome) updates() scrape.Histogram { return o.last().updates().Since(o.first().updates()) }
 
-// counted is the growth of a counter of the server, until the last was stored.
+// counted returns the growth of a server counter until the last reading was stored.
 func (o *outcome) counted(name string) float64 {
 	return o.last().counters.Since(o.first().counters, name)
 }
 
-// each is the same for a reading.
+// each is counted, per reading.
 func (o *outcome) each(counter string) float64 { return max(0, o.counted(counter)) / o.readings() }
 
-// writes are those into some tenths of the window.
+// writes returns the writes into a range of tenths of the window.
 func (o *outcome) writes(from, to int) scrape.Histogram {
 	return o.last().writes(from, to).Since(o.first().writes(from, to))
 }
@@ -133,13 +131,13 @@ func (o *outcome) at(part float64) time.Time {
 	return o.load.Began.Add(time.Duration(part * float64(o.phase.Duration)))
 }
 
-// during are the writes in a part of the time while readings came. If MongoDB falls
-// behind, it has the machine to itself when the load has ended.
+// during returns the writes in a part of the load. After the load, a MongoDB that fell behind
+// has the machine to itself.
 func (o *outcome) during(from, to float64) scrape.Histogram {
 	return nearest(o.samples, o.at(to)).writes(0, 10).Since(nearest(o.samples, o.at(from)).writes(0, 10))
 }
 
-// window are the same where a phase is one window long.
+// window is during for phases of exactly one window; otherwise empty.
 func (o *outcome) window(from, to float64) scrape.Histogram {
 	if !o.phase.oneWindow() {
 		return scrape.Histogram{}
@@ -147,14 +145,14 @@ func (o *outcome) window(from, to float64) scrape.Histogram {
 	return o.during(from, to)
 }
 
-// rate is that of storing in a part of the time, in readings a second: behind what
-// was acknowledged by as long as readings gather.
+// rate returns readings stored per second in a part of the load. It lags acknowledgement by the
+// time readings gather.
 func (o *outcome) rate(from, to float64) float64 {
 	a, b := nearest(o.samples, o.at(from)), nearest(o.samples, o.at(to))
 	return b.updates().Since(a.updates()).Sum / b.at.Sub(a.at).Seconds()
 }
 
-// nearest is the sample that is closest to a time.
+// nearest returns the sample closest to a time.
 func nearest(samples []sample, at time.Time) *sample {
 	best := &samples[0]
 	for i := range samples {
@@ -165,11 +163,11 @@ func nearest(samples []sample, at time.Time) *sample {
 	return best
 }
 
-// sampleEvery is short enough for a checkpoint to stand out, and long against the
-// few milliseconds that a sample costs.
+// sampleEvery is short enough for a checkpoint to stand out, and long compared with the few
+// milliseconds a sample takes.
 const sampleEvery = 500 * time.Millisecond
 
-// A sample is what the daemon and MongoDB report at a moment.
+// A sample is what the daemon and MongoDB report at one moment.
 type sample struct {
 	at       time.Time
 	brim     time.Duration // CPU time so far
@@ -177,14 +175,14 @@ type sample struct {
 	counters doctor.Counters
 }
 
-func (l *sample) updates() scrape.Histogram {
-	return l.metrics.Histogram("brim_store_update_readings", nil)
+func (s *sample) updates() scrape.Histogram {
+	return s.metrics.Histogram("brim_store_update_readings", nil)
 }
 
-// writes are the writes into some tenths of their window.
-func (l *sample) writes(from, to int) (h scrape.Histogram) {
+// writes returns the writes into a range of tenths of their window.
+func (s *sample) writes(from, to int) (h scrape.Histogram) {
 	for _, fill := range store.Fills[from:to] {
-		h = h.Add(l.metrics.Histogram("brim_store_write_seconds", scrape.Labels{"fill": fill}))
+		h = h.Add(s.metrics.Histogram("brim_store_write_seconds", scrape.Labels{"fill": fill}))
 	}
 	return h
 }

@@ -64,15 +64,15 @@ func TestPhaseFlags(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
-		phase Phase
+		phase phase
 		flags []string
 	}{
 		{
-			Phase{Sensors: 3, Speedup: 60, Duration: time.Minute},
+			phase{Sensors: 3, Speedup: 60, Duration: time.Minute},
 			[]string{"--sensors", "3", "--interval", "5s", "--duration", "1m0s", "--seed", "1", "--speedup", "60", "--batch", "10"},
 		},
 		{
-			Phase{Sensors: 3, Duration: time.Minute, Speedup: 2.5, Start: start, Prefix: "p-"},
+			phase{Sensors: 3, Duration: time.Minute, Speedup: 2.5, Start: start, Prefix: "p-"},
 			[]string{"--sensors", "3", "--interval", "5s", "--duration", "1m0s", "--seed", "1", "--speedup", "2.5", "--batch", "10", "--start", "2026-01-02T03:00:00Z", "--sensor-prefix", "p-"},
 		},
 	} {

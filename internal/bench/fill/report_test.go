@@ -10,8 +10,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench"
 )
 
-// addRisen adds a window in which writes took 2 ms at first and so many times as
-// long in the end.
+// addRisen adds a window in which writes took 2 ms at first and a multiple of that in the end.
 func addRisen(lab *bench.Lab, cell string, times float64) {
 	lab.Add("load", cell, "p50", 0.002)
 	lab.Add("load", cell, "p99", 0.008)
@@ -22,7 +21,7 @@ func addRisen(lab *bench.Lab, cell string, times float64) {
 	lab.Add("change", cell, "last third, p50", 0.002)
 }
 
-// pretend runs the experiment with figures that are known.
+// pretend runs the experiment with known figures.
 func pretend(t *testing.T, fill func(lab *bench.Lab)) *bench.Result {
 	t.Helper()
 	e := Experiment()

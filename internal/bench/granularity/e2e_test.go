@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { mongodtest.Main(m) }
 
-// tiny is enough to see that all is measured.
+// tiny is just enough to measure everything.
 func tiny() numbers {
 	few := []int{1, 20, 100}
 	return numbers{
@@ -26,15 +26,14 @@ func tiny() numbers {
 	}
 }
 
-// experiment runs a trial of so much.
+// experiment runs a trial at this scale.
 func experiment(n numbers) *bench.Experiment {
 	e := Experiment()
 	e.Run = func(ctx context.Context, lab *bench.Lab) { (&trial{lab: lab, numbers: n}).run(ctx) }
 	return e
 }
 
-// TestUsersMongoDB runs what needs no mongod of the experiment's own, in a scratch
-// database, and says what is left out.
+// TestUsersMongoDB runs what works in a scratch database, and reports what is left out.
 func TestUsersMongoDB(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t) // skips where there is none
@@ -93,7 +92,7 @@ func assertCurves(t *testing.T, r *bench.Result, on string) {
 	assert.Len(t, r.Table("line"+on).Samples("1", "time: a"), 2)
 }
 
-// TestOwnMongods runs what needs mongods with settings.
+// TestOwnMongods runs what needs mongods with special settings.
 func TestOwnMongods(t *testing.T) {
 	t.Parallel()
 	mongodtest.URI(t) // skips where there is none

@@ -1,5 +1,5 @@
-// Package granularity measures what an append costs as its bucket fills, and what
-// follows from that for the length of a bucket's window:
+// Package granularity measures what an append costs as its bucket fills, and what that implies
+// for the length of a window:
 //
 //	stock    equal buckets, made by the store and copied, that appends are spread over
 //	append   an append's time and mongod's CPU by the readings that the bucket holds, and the line through them
@@ -45,11 +45,11 @@ var published = [...]struct {
 	{time.Hour, 360, "650 µs", 650e-6, 28e3, 240e3},
 }
 
-// inWindow is how many readings a window of the workload has.
+// inWindow returns the readings per window in the workload.
 func inWindow(g time.Duration) int { return int(g / publishedInterval) }
 
 const (
-	// Behind the names and titles of tables.
+	// Suffixes of table names and titles.
 	standalone = ", standalone"
 	inColumns  = ", columns"
 
@@ -62,7 +62,7 @@ const (
 	becauseDoubles = "Every reading has its fields' names and 64-bit numbers here, and the document has its key twice, statistics of each field and the write guard."
 )
 
-// Experiment returns it.
+// Experiment returns the granularity experiment.
 func Experiment() *bench.Experiment {
 	e := &bench.Experiment{
 		Name:     "granularity",
@@ -125,8 +125,7 @@ func Experiment() *bench.Experiment {
 	return e
 }
 
-// answers recommend the longest window whose appends cost little more than those of the
-// shortest.
+// answers recommend the longest window whose appends cost little more than in the shortest.
 func answers() (all []bench.Answer) {
 	const littleMore = 1.25
 	for i := len(published) - 1; i > 0; i-- {
@@ -139,7 +138,7 @@ func answers() (all []bench.Answer) {
 	return append(all, bench.Answer{Claim: timeClaim(1), Says: "Use 1m, because an append into a bucket of 5m already takes %s as long."})
 }
 
-// timeClaim is about the time of an append, from the first published granularity to another.
+// timeClaim compares an append's time between the shortest granularity and another.
 func timeClaim(i int) string {
 	first, to := published[0], published[i]
 	return fmt.Sprintf("time of an append, %s to %s (%d to %d readings in the bucket)", config.FormatDuration(first.granularity), config.FormatDuration(to.granularity), first.held, to.held)
@@ -163,7 +162,7 @@ func claims() (all []bench.Claim) {
 		bench.Claim{
 			Says: "an append costs more with 3 further indexes", PublishedAs: "documents grow and move, and every index with them", Unit: bench.Seconds,
 			Rule: bench.PairedFactor, From: bench.At("indexes", noIndex, cpuOf), Of: bench.At("indexes", threeIndexes, cpuOf),
-			Because: "WiredTiger keeps a document's place in the indexes when the document grows, and an append touches no index whose keys it leaves alone.",
+			Because: "WiredTiger keeps a document's place in the indexes when the document grows, and an append leaves indexes alone if their keys do not change.",
 		})
 	for _, p := range published {
 		g := config.FormatDuration(p.granularity)
@@ -180,29 +179,29 @@ func claims() (all []bench.Claim) {
 	return append(all,
 		bench.Claim{Says: "bytes of documents a day at 5m, before compression", Published: 8.2e9, PublishedAs: "8.20 GB", Unit: bench.Bytes, Of: bench.At("sizes", "5m", bytesOf), Because: becauseDoubles},
 		bench.Claim{Says: "bytes of documents a day at 1h, before compression", Published: 6.72e9, PublishedAs: "6.72 GB", Unit: bench.Bytes, Of: bench.At("sizes", "1h", bytesOf), Because: becauseDoubles},
-		// A factor of 1.2 is alike to none and to the opposite; what is saved is not.
+		// Not a factor: 1.2x is within tolerance of both no change and the opposite.
 		bench.Claim{
 			Says: "part of the bytes a day at 5m that 1h saves", Published: 1 - 6.72/8.2, PublishedAs: "8.20 GB → 6.72 GB (18 % less)", Unit: bench.Ratio,
-			Of: bench.At("sizes", "1h", savedOf), Because: "Only what a document has beside its readings is saved.",
+			Of: bench.At("sizes", "1h", savedOf), Because: "Only a document's overhead beyond its readings is saved.",
 		})
 }
 
-// A grid is the sizes of buckets and of appends that are combined.
+// A grid combines bucket sizes with append sizes.
 type grid struct {
-	residents []int // readings that a bucket holds before an append
-	perUpdate []int // readings that an append brings
+	residents []int // readings in a bucket before an append
+	perUpdate []int // readings per append
 }
 
-// numbers are how much is measured.
+// numbers are how much to measure.
 type numbers struct {
 	appends, alone grid
 	columns        grid
-	slices         int   // of a repeat of a curve; the points take turns
-	single, bulk   int   // appends of a slice: one a command, and many
-	indexed        []int // further indexes
-	turns, varied  int   // the slices of a repeat of a variant, and the appends of one
-	sensors, hours int   // of the run that documents are counted in
-	stockBytes     int   // that a stock may have, at most
+	slices         int   // per repeat of a curve; points take turns
+	single, bulk   int   // appends per slice: one per command, and many
+	indexed        []int // numbers of further indexes
+	turns, varied  int   // slices per repeat of a variant, and appends per slice
+	sensors, hours int   // in the run that counts documents
+	stockBytes     int   // limit of a stock
 }
 
 func numbersOf(quick bool) *numbers {
@@ -219,13 +218,13 @@ func numbersOf(quick bool) *numbers {
 	}
 }
 
-// fewestAppends of a slice are worth its measurement.
+// fewestAppends makes a slice worth measuring.
 const fewestAppends = 10
 
-// fit says how many appends the slices make together: fewer than wanted if the
-// buckets for them would be more than a stock may have.
+// fit sets how many appends the slices make together: fewer than wanted if their buckets would
+// exceed the limit of a stock.
 func (n *numbers) fit(c stockConfig, slices, appends int) stockConfig {
-	const beside, reading = 500, 70 // bytes of a document, about
+	const beside, reading = 500, 70 // approximate bytes of a document
 	most := n.stockBytes / (beside + reading*(c.residents+c.perUpdate)) * c.each() / slices
 	c.appends = slices * min(appends, max(most, fewestAppends))
 	return c
@@ -250,7 +249,7 @@ func (t *trial) run(ctx context.Context) {
 }
 
 func (t *trial) cells() []bench.Cell {
-	var m *bench.MongoDB // of all cells with the same setting; the lab closes the last one
+	var m *bench.MongoDB // shared by cells with the same setting; the lab closes the last one
 	alone := false
 	on := func(standalone bool, measure func(context.Context, *bench.MongoDB)) func(context.Context) {
 		return func(ctx context.Context) {
@@ -288,61 +287,58 @@ func readings(n int) string {
 	return fmt.Sprintf("%d readings", n)
 }
 
-// A part's caps, which no bucket of the experiment is to reach.
+// Caps of a part, out of reach of all buckets here.
 const (
 	capReadings = 1_000_000
 	capBytes    = 2 << 20
 )
 
 const (
-	// grown is how much fuller than in the beginning a bucket may get while it is
-	// measured, unless a single update makes it fuller than that.
+	// grown is how much fuller a bucket may get while measured, unless one update exceeds that.
 	grown = 0.05
-	// fewestBuckets get the appends at least, so that it is not always the same page
-	// of the database.
+	// fewestBuckets spreads the appends, so that they do not keep hitting the same page.
 	fewestBuckets = 32
-	// together is how many updates a lane hands to the store at once, at most.
+	// together is the most updates a lane hands to the store at once.
 	together = 250
 )
 
-// A stockConfig describes buckets that are all alike.
+// A stockConfig describes identical buckets.
 type stockConfig struct {
 	m          *bench.MongoDB
 	collection string
-	residents  int // readings in a bucket
-	perUpdate  int // readings that an append brings
-	appends    int // that are going to be made
+	residents  int // readings per bucket
+	perUpdate  int // readings per append
+	appends    int // total appends to make
 	seed       uint64
-	relaxed    bool // as the published latencies
+	relaxed    bool // as for the published latencies
 	format     store.Format
 }
 
-// each is how often one bucket may be appended to.
+// each returns how often a bucket may be appended to.
 func (c *stockConfig) each() int {
 	return max(1, int(grown*float64(c.residents)/float64(c.perUpdate)))
 }
 
-// buckets is how many there must be.
+// buckets returns how many buckets are needed.
 func (c *stockConfig) buckets() int {
 	return max(fewestBuckets, (c.appends+c.each()-1)/c.each())
 }
 
-// interval is that between a sensor's readings: as published, or less if a bucket
-// holds more of them than a window has room for.
+// interval returns the time between a sensor's readings: as published, or less if a bucket's
+// readings would not fit its window.
 func (c *stockConfig) interval() time.Duration {
 	most := c.residents + c.perUpdate*c.each()
 	return min(publishedInterval, (time.Hour / time.Duration(most+1)).Truncate(time.Millisecond))
 }
 
-// A stock is equal buckets that are appended to in turn, so that they fill as
-// one.
+// A stock is identical buckets that are appended to in turn, so that they fill evenly.
 type stock struct {
 	stockConfig
 	*shape.Collection
-	fleet *shape.Fleet // of one lane
+	fleet *shape.Fleet // one lane
 }
 
-// newStock makes the buckets: the store writes one, the others are its copies.
+// newStock makes the buckets: one written by the store, and copies of it.
 func newStock(ctx context.Context, c stockConfig) *stock {
 	sensors := bench.Must(load.NewSensors(load.SensorsConfig{Count: c.buckets(), Fields: publishedFields, Seed: c.seed, Prefix: c.collection + "-"}))
 	s := &stock{stockConfig: c}
@@ -356,8 +352,8 @@ func newStock(ctx context.Context, c stockConfig) *stock {
 	return s
 }
 
-// single appends n times, one append a command, each when the one before it is
-// stored, and returns how long each took in seconds.
+// single makes n appends, one per command and one after another, and returns the seconds each
+// took.
 func (s *stock) single(ctx context.Context, n int) bench.Samples {
 	s.fleet.PerCommand = 1
 	s.Took()
@@ -367,7 +363,7 @@ func (s *stock) single(ctx context.Context, n int) bench.Samples {
 	return s.Took()
 }
 
-// bulk appends n times as a lane does that has many buckets to write.
+// bulk makes n appends like a lane with many buckets to write.
 func (s *stock) bulk(ctx context.Context, n int) {
 	for n > 0 {
 		s.fleet.PerCommand = min(n, together)
@@ -376,20 +372,20 @@ func (s *stock) bulk(ctx context.Context, n int) {
 	}
 }
 
-// measure appends n times in bulk, and returns what that took.
+// measure makes n appends in bulk and returns their cost.
 func (s *stock) measure(ctx context.Context, n int) bench.Spent {
 	return s.m.Measure(ctx, func(ctx context.Context) { s.bulk(ctx, n) })
 }
 
-// A point is two stocks of the same buckets, for appends that are timed and for
-// appends in bulk, and what a repeat measured of them so far.
+// A point is two stocks of equal buckets, one for timed and one for bulk appends, and the
+// current repeat's measurements.
 type point struct {
 	residents            int
 	timed, bulk          *stock
 	times, cpu, journals bench.Samples
 }
 
-// curve measures what appends of k readings cost by the readings that their buckets hold.
+// curve measures appends of k readings by the readings their buckets hold.
 func (t *trial) curve(ctx context.Context, m *bench.MongoDB, residents []int, k int, on string) {
 	t.lab.Step("%s an append%s: make buckets", readings(k), on)
 	slices := t.lab.Repeats * t.slices
@@ -410,7 +406,7 @@ func (t *trial) curve(ctx context.Context, m *bench.MongoDB, residents []int, k 
 	m.Settle(ctx)
 	for repeat := range t.lab.Repeats {
 		t.lab.Step("%s an append%s: repeat %d of %d", readings(k), on, repeat+1, t.lab.Repeats)
-		for range t.slices { // the points take turns, so that a slow moment hits all
+		for range t.slices { // in turns, so that a slow moment hits all points
 			for _, p := range points {
 				p.measure(ctx, slices)
 			}
@@ -423,7 +419,7 @@ func (t *trial) curve(ctx context.Context, m *bench.MongoDB, residents []int, k 
 	}
 }
 
-// measure measures one of so many slices of all repeats.
+// measure measures one of all repeats' slices.
 func (p *point) measure(ctx context.Context, of int) {
 	p.times = append(p.times, p.timed.single(ctx, p.timed.appends/of)...)
 	n := p.bulk.appends / of
@@ -431,7 +427,7 @@ func (p *point) measure(ctx context.Context, of int) {
 	p.cpu, p.journals = append(p.cpu, s.CPU/float64(n)), append(p.journals, s.Since("journal_written_bytes_total")/float64(n))
 }
 
-// conclude adds a repeat to the tables, and the lines through it.
+// conclude adds a repeat to the tables, with the fitted lines.
 func (t *trial) conclude(points []*point, k int, on string) {
 	column := readings(k) + " an append"
 	var held, took, cpu []float64
@@ -459,15 +455,15 @@ func (t *trial) conclude(points []*point, k int, on string) {
 	}
 }
 
-// A variant is a stock that is appended to under one of several conditions.
+// A variant is a stock appended to under one of several conditions.
 type variant struct {
 	name    string
 	indexes []bson.D
-	window  int // of history, s
+	window  int // history window in seconds
 	*stock
 }
 
-// stocks makes one for each variant.
+// stocks creates each variant's stock.
 func (t *trial) stocks(ctx context.Context, m *bench.MongoDB, variants []*variant, residents int) {
 	for i, v := range variants {
 		c := stockConfig{m: m, collection: fmt.Sprintf("variant_%d_%d", residents, i), residents: residents, perUpdate: 1, seed: t.lab.Seed}
@@ -485,8 +481,8 @@ func dropAll(ctx context.Context, variants []*variant) {
 	}
 }
 
-// indexes measures appends with further indexes, whose keys an append leaves
-// alone, and with one on a field that every append changes.
+// indexes measures appends with further indexes that an append leaves alone, and with one that
+// every append changes.
 func (t *trial) indexes(ctx context.Context, m *bench.MongoDB) {
 	t.lab.Step("further secondary indexes")
 	unchanged := []bson.D{{{Key: "sensorId", Value: 1}}, {{Key: "bucketStart", Value: 1}}, {{Key: "tags.site", Value: 1}}}
@@ -513,12 +509,11 @@ func (t *trial) indexes(ctx context.Context, m *bench.MongoDB) {
 	dropAll(ctx, variants)
 }
 
-// windowParameter is how long old versions of documents are kept for readers of
-// the past.
+// windowParameter is how long old document versions are kept for snapshot reads.
 const windowParameter = "minSnapshotHistoryWindowInSeconds"
 
-// history measures appends, and the checkpoint after them, which is when old
-// versions go to the history store.
+// history measures appends and the checkpoint after them, which moves old versions to the
+// history store.
 func (t *trial) history(ctx context.Context, m *bench.MongoDB) {
 	t.lab.Step("history windows of 300 s and 0 s")
 	variants := []*variant{{name: "300 s", window: 300}, {name: "0 s"}}
@@ -542,8 +537,8 @@ func (t *trial) history(ctx context.Context, m *bench.MongoDB) {
 	dropAll(ctx, variants)
 }
 
-// sizes stores the workload of some sensors for some hours with each granularity,
-// and scales it to all sensors and a day.
+// sizes stores a few sensors' hours of the workload at each granularity, and scales up to all
+// sensors and a day.
 func (t *trial) sizes(ctx context.Context, m *bench.MongoDB) {
 	t.lab.Step("documents and bytes of %d sensors in %d hours", t.sensors, t.hours)
 	scale := publishedSensors / float64(t.sensors) * 24 / float64(t.hours)
@@ -568,7 +563,7 @@ func (t *trial) sizes(ctx context.Context, m *bench.MongoDB) {
 	}
 }
 
-// sizeOf stores the workload in a shape.
+// sizeOf stores the workload in a shape and returns its size.
 func (t *trial) sizeOf(ctx context.Context, m *bench.MongoDB, sensors *load.Sensors, s shape.Shape) shape.Size {
 	c := shape.New(ctx, m, shape.Config{
 		Name: "size", Shape: s, Compressor: store.Snappy, MaxReadings: capReadings, MaxBytes: capBytes, Relaxed: true,
@@ -576,7 +571,7 @@ func (t *trial) sizeOf(ctx context.Context, m *bench.MongoDB, sensors *load.Sens
 		PerUpdate: 60,
 	})
 	c.Load(ctx)
-	if t.lab.Own() { // what no checkpoint has written is not on disk
+	if t.lab.Own() { // only checkpointed data is on disk
 		m.Checkpoint(ctx)
 	}
 	seen := c.Size(ctx)
@@ -607,8 +602,8 @@ func (t *trial) addRewritten(granularity time.Duration, seen shape.Size, scale f
 	}
 }
 
-// rewritten is the bytes of all versions of a bucket with n readings, k an append:
-// each version holds, on average, half of what the bucket holds in the end.
+// rewritten returns the bytes of all versions of a bucket with n readings, k per append:
+// versions average half of the final size.
 func rewritten(n, k int, document float64) float64 {
 	appends := (n + k - 1) / k
 	return float64(appends+1) / 2 * document

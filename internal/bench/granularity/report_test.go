@@ -13,8 +13,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/config"
 )
 
-// pretend runs the experiment with figures that are known: appends cost 600 µs and
-// each µs more for each reading held, and a slow repeat is slow for all.
+// pretend runs the experiment with known figures: appends cost 600 µs plus each µs per reading
+// held, and a slow repeat slows all of them.
 func pretend(t *testing.T, each float64) *bench.Result {
 	t.Helper()
 	e := Experiment()

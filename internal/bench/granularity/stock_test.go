@@ -32,7 +32,7 @@ func TestBucketsStayWithinFivePercent(t *testing.T) {
 	}
 }
 
-// recorder is a writer that passes on what it is given.
+// recorder is a writer that passes on its portions.
 type recorder func(shape.Portion)
 
 func (r recorder) Write(_ context.Context, portions []shape.Portion) int {
@@ -42,7 +42,7 @@ func (r recorder) Write(_ context.Context, portions []shape.Portion) int {
 	return len(portions)
 }
 
-// filled is a fleet as after filling, whose writes go to a function.
+// filled returns a fleet just after filling, with writes passed to a function.
 func filled(c stockConfig, write recorder) *shape.Fleet {
 	f := shape.NewFleet(shape.Order(c.buckets()), []shape.Writer{write}, c.perUpdate, 1)
 	for i := range f.Workers[0].Next {

@@ -1,5 +1,5 @@
-// Package report shows the results of experiments: as text, which is Markdown,
-// as JSON, and as a page with plots.
+// Package report shows the results of experiments: as Markdown text, as JSON, and as a page
+// with plots.
 package report
 
 import (
@@ -24,8 +24,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/report"
 )
 
-// JSON writes a result, or several as an array, with null for what is not a number in
-// JSON: a figure that could not be measured must not cost the others.
+// JSON writes a result, or several as an array, with null for NaN and infinity: one figure that
+// could not be measured must not fail the rest.
 func JSON(w io.Writer, v any) error {
 	known := json.MarshalToFunc(func(e *jsontext.Encoder, v float64) error {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
@@ -45,8 +45,7 @@ func JSON(w io.Writer, v any) error {
 	return nil
 }
 
-// Text writes a result as Markdown. With a width above 0, lines are wrapped for a
-// terminal.
+// Text writes a result as Markdown. With a width above 0, lines are wrapped for a terminal.
 func Text(w io.Writer, width int, r *bench.Result) error {
 	return report.Text(w, width, &report.Document{Sections: []report.Section{section(r, false)}})
 }
@@ -83,7 +82,7 @@ func HTML(w io.Writer, results ...*bench.Result) error {
 	return report.HTML(w, &d)
 }
 
-// overview has the claims of several results.
+// overview lists the claims of several results.
 func overview(results []*bench.Result) report.Block {
 	claims := &report.Table{Head: append([]string{"experiment"}, claimHead...), Tone: tone, Link: true}
 	var rows []bench.Row
@@ -96,7 +95,7 @@ func overview(results []*bench.Result) report.Block {
 	return report.Block{Table: claims, Notes: []string{score(rows)}}
 }
 
-// section shows one result, with plots if they are wanted.
+// section shows one result, optionally with plots.
 func section(r *bench.Result, plots bool) report.Section {
 	s := report.Section{ID: r.Experiment, Title: r.Experiment, Lead: r.Question}
 	add := func(b report.Block) { s.Blocks = append(s.Blocks, b) }
@@ -140,7 +139,7 @@ func section(r *bench.Result, plots bool) report.Section {
 	return s
 }
 
-// compared are the rows whose published figure is a number.
+// compared returns the rows with a numeric published figure.
 func compared(rows []bench.Row) (all []report.Comparison) {
 	for i := range rows {
 		r := &rows[i]
@@ -175,13 +174,12 @@ func gridOf(t *bench.Table) *report.Table {
 	return g
 }
 
-// tone is the class of a verdict's colour.
+// tone returns the colour class of a verdict.
 func tone(cell string) string {
 	return map[bench.Verdict]string{bench.Confirmed: "good", bench.SizeDiffers: "fair", bench.Opposite: "bad", bench.NotSeen: "none"}[bench.Verdict(cell)]
 }
 
-// draw draws a table as a plot says: a line or bars for each measure, over the
-// variants.
+// draw draws a table as its plot specifies: a line or bars per measure, over the variants.
 func draw(t *bench.Table, p bench.Plot) chart.Chart {
 	x := chart.X{Kind: chart.Number, Label: t.Variant, Log: p.LogX}
 	for _, row := range t.Rows {
@@ -223,7 +221,7 @@ func draw(t *bench.Table, p bench.Plot) chart.Chart {
 	return chart.Chart{Title: p.Title, X: x, Panels: []chart.Panel{panel}}
 }
 
-// listed is an experiment in the JSON of a list.
+// listed is an experiment in the JSON list.
 type listed struct {
 	Name         string       `json:"name"`
 	Question     string       `json:"question"`
@@ -233,7 +231,7 @@ type listed struct {
 	Cells        []bench.Cell `json:"cells"`
 }
 
-// ListJSON writes which experiments there are, as an array.
+// ListJSON writes the available experiments as an array.
 func ListJSON(w io.Writer, all []*bench.Experiment) error {
 	var out []listed
 	for _, e := range all {
@@ -242,8 +240,7 @@ func ListJSON(w io.Writer, all []*bench.Experiment) error {
 	return JSON(w, out)
 }
 
-// List writes which experiments there are, what each answers and how long it
-// takes.
+// List writes the available experiments, with what each answers and how long it takes.
 func List(w io.Writer, width int, all []*bench.Experiment) error {
 	var b bytes.Buffer
 	var full, quick time.Duration
@@ -262,8 +259,8 @@ func List(w io.Writer, width int, all []*bench.Experiment) error {
 	return nil
 }
 
-// Describe says what an experiment answers, how long it takes and which cells it
-// has, in lines of at most width characters.
+// Describe returns what an experiment answers, how long it takes and its cells, in lines of at
+// most width characters.
 func Describe(e *bench.Experiment, width int) string {
 	var b bytes.Buffer
 	describe(&b, e, "", width)
@@ -299,7 +296,7 @@ func describe(b *bytes.Buffer, e *bench.Experiment, indent string, width int) {
 	}
 }
 
-// About writes roughly how long something takes.
+// About formats a rough duration.
 func About(d time.Duration) string {
 	switch {
 	case d > 3*time.Minute:
@@ -359,7 +356,7 @@ func mongod(e *bench.Environment) string {
 	return strings.Join(parts, ", ")
 }
 
-// trouble says why a result is not complete; empty if it is.
+// trouble returns why a result is incomplete; empty if it is complete.
 func trouble(r *bench.Result) string {
 	switch {
 	case r.Interrupted:

@@ -7,7 +7,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench"
 )
 
-// aResult is what an experiment might have found.
+// aResult is a plausible result of an experiment.
 func aResult() *bench.Result {
 	r := &bench.Result{
 		Experiment: "granularity", Answer: "Use 5m, because it is so.", Question: "What does an append cost as the bucket fills, and what do further indexes change?",
@@ -43,7 +43,7 @@ func aResult() *bench.Result {
 	return r
 }
 
-// aFailure is an experiment that could not go on.
+// aFailure is an experiment that could not continue.
 func aFailure() *bench.Result {
 	r := aResult()
 	r.Experiment, r.Rows, r.Tables = "fill", nil, nil

@@ -7,7 +7,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// program is what is measured, so it is built without the race detector.
+// program is measured, so it is built without the race detector.
 var program = brimtest.Binary{Plain: true}
 
 func TestMain(m *testing.M) { mongodtest.Main(m, program.Remove) }

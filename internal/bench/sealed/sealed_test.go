@@ -13,7 +13,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestExperiment runs it at a scale that shows nothing but that it works.
+// TestExperiment runs at a scale that shows only that it works.
 func TestExperiment(t *testing.T) {
 	t.Parallel()
 	e := Experiment()
@@ -26,18 +26,18 @@ func TestExperiment(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, r.Rows, len(claims()), "all claims were checked")
 	size := r.Table("size")
-	for _, recording := range allSets {
+	for _, dataset := range allSets {
 		for _, c := range compressors() {
-			assert.Positive(t, size.Median(row(recording, nativeShape(), c), totalOf))
-			assert.Positive(t, size.Median(row(recording, sealedShape(windowOf(recording)), c), sealCPUOf), "they are sealed")
+			assert.Positive(t, size.Median(row(dataset, nativeShape(), c), totalOf))
+			assert.Positive(t, size.Median(row(dataset, sealedShape(windowOf(dataset)), c), sealCPUOf), "they are sealed")
 		}
 	}
 	assert.NotEmpty(t, r.Answer)
 }
 
-func TestRecordingsRepeat(t *testing.T) {
+func TestDatasetsRepeat(t *testing.T) {
 	t.Parallel()
-	r := newRecording(fourSet, 60, "s-0", "s-1")
+	r := newDataset(fourSet, 60, "s-0", "s-1")
 	generateFour(rand.New(rand.NewPCG(1, 3)), r, 720) //nolint:gosec // synthetic load
 	assert.Equal(t, 720, r.each())
 	assert.Equal(t, time.Hour, r.at(1, 723).Sub(r.at(1, 3)))

@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// inLab runs f as an experiment on the mongod that tests share.
+// inLab runs f as an experiment in the mongod shared by tests.
 func inLab(t *testing.T, f func(ctx context.Context, m *bench.MongoDB)) {
 	t.Helper()
 	e := &bench.Experiment{Name: "test", Run: func(ctx context.Context, lab *bench.Lab) {
@@ -25,7 +25,7 @@ func inLab(t *testing.T, f func(ctx context.Context, m *bench.MongoDB)) {
 	require.NoError(t, err)
 }
 
-// TestEveryShapeGivesTheSameAnswers is what makes their times comparable.
+// TestEveryShapeGivesTheSameAnswers makes the shapes' times comparable.
 func TestEveryShapeGivesTheSameAnswers(t *testing.T) {
 	t.Parallel()
 	readings := Readings{Source: Ratings(7), Sensors: 1, Count: 3000, Begin: Begin(), Interval: time.Minute}
@@ -74,7 +74,7 @@ func TestEveryShapeGivesTheSameAnswers(t *testing.T) {
 	})
 }
 
-// ownLab runs f as an experiment with mongods of its own.
+// ownLab runs f as an experiment with its own mongods.
 func ownLab(t *testing.T, f func(ctx context.Context, lab *bench.Lab)) {
 	t.Helper()
 	mongodtest.URI(t) // skips where there is none
@@ -83,7 +83,7 @@ func ownLab(t *testing.T, f func(ctx context.Context, lab *bench.Lab)) {
 	require.NoError(t, err)
 }
 
-// TestReadsGoOnAfterARestart, and a sort that does not fit is reported as that.
+// TestReadsGoOnAfterARestart also checks that a sort beyond the memory limit is reported.
 func TestReadsGoOnAfterARestart(t *testing.T) {
 	t.Parallel()
 	ownLab(t, func(ctx context.Context, lab *bench.Lab) {
@@ -106,7 +106,7 @@ func TestReadsGoOnAfterARestart(t *testing.T) {
 	})
 }
 
-// TestOnlyTimeSeriesGrowWithLateReadings: a bucket that has a key takes them.
+// TestOnlyTimeSeriesGrowWithLateReadings: a keyed bucket takes late readings.
 func TestOnlyTimeSeriesGrowWithLateReadings(t *testing.T) {
 	t.Parallel()
 	readings := Readings{

@@ -12,8 +12,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench"
 )
 
-// buckets is an empty collection of buckets of at most 100 readings, of 20 sensors
-// that report each second.
+// buckets returns an empty collection of buckets of at most 100 readings, for 20 sensors that
+// report every second.
 func buckets(ctx context.Context, t *testing.T, m *bench.MongoDB) *Collection {
 	t.Helper()
 	r := readingsOf(t, 20)

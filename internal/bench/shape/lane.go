@@ -21,19 +21,18 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A command of a lane has at most so many updates and rows, as in the daemon.
+// A command of a lane is limited in updates and rows, as in the daemon.
 const (
 	mostShares = 1000
 	mostRows   = 20_000
 )
 
-// PerCommand is how many updates of so many readings one command takes.
+// PerCommand returns how many updates of this many readings fit one command.
 func PerCommand(readings int) int { return max(1, min(mostShares, mostRows/max(readings, 1))) }
 
-// A lane writes readings straight into a store, as a lane of the queue does that
-// has merged so many for each bucket. Neither ingest nor the journal is involved,
-// and every number is set exactly. Only one goroutine may use a lane, and only one
-// lane may write a bucket.
+// A lane writes readings straight into a store, like a lane of the queue that has merged
+// several per bucket. It bypasses ingest and journal, and every number is set exactly. A lane
+// belongs to one goroutine, and a bucket to one lane.
 type lane struct {
 	store       shareStore
 	stream      string
@@ -41,13 +40,13 @@ type lane struct {
 	readings    Readings
 
 	session  string
-	next     uint64 // sequence
-	writes   uint64 // so far
+	next     uint64 // next sequence number
+	writes   uint64 // commands so far
 	interner *batch.Interner
 	sensors  map[int]*sensor
 	fields   []telemetry.Field
-	// The shares of the command being written, the sensor of each, and the share that
-	// each portion's next reading goes into. Their memory is reused.
+	// The shares of the command being written, their sensors, and the open share of each
+	// portion. Their memory is reused.
 	shares []*batch.Pending
 	of     []*sensor
 	open   []openShare
@@ -65,12 +64,12 @@ func newLane(to shareStore, stream string, granularity time.Duration, r Readings
 	}
 }
 
-// A sensor is what a lane knows of one.
+// A sensor is what a lane knows about one sensor.
 type sensor struct {
-	series *batch.Series // nil before its first reading
-	start  int64         // of the bucket that state is of
-	state  any           // what the store knows of that bucket
-	write  uint64        // the last command that it was in
+	series *batch.Series // nil before the first reading
+	start  int64         // of the bucket that state belongs to
+	state  any           // the store's knowledge about that bucket
+	write  uint64        // the last command that contained the sensor
 }
 
 type openShare struct {
@@ -85,7 +84,7 @@ type Portion struct {
 	Count  int
 }
 
-// Portions are the same readings of each of so many sensors.
+// Portions returns the same range of readings for each sensor.
 func Portions(sensors, first, count int) []Portion {
 	out := make([]Portion, sensors)
 	for i := range out {
@@ -94,8 +93,8 @@ func Portions(sensors, first, count int) []Portion {
 	return out
 }
 
-// Write merges the portions by bucket and returns when all are stored: in how
-// many updates. A portion that crosses a window boundary takes several.
+// Write merges the portions by bucket, returns once all are stored, and reports how many
+// updates that took. A portion that crosses a window boundary takes several.
 func (l *lane) Write(ctx context.Context, portions []Portion) (updates int) {
 	for len(portions) > 0 {
 		n := l.together(portions)
@@ -104,14 +103,14 @@ func (l *lane) Write(ctx context.Context, portions []Portion) (updates int) {
 		for i, share := range l.shares {
 			l.of[i].start, l.of[i].state = share.Start, share.State
 		}
-		clear(l.shares) // they hold readings
+		clear(l.shares) // frees their readings
 		portions = portions[n:]
 	}
 	return updates
 }
 
-// together returns how many of the portions fit one command. A sensor is in it
-// once, so that a bucket has one update in flight.
+// together returns how many of the portions fit one command. It contains a sensor only once, so
+// that a bucket has one update in flight.
 func (l *lane) together(portions []Portion) int {
 	l.writes++
 	rows := 0
@@ -136,14 +135,14 @@ func (l *lane) sensor(number int) *sensor {
 }
 
 const (
-	mostWaits = 5 // of a command, before it fails
+	mostWaits = 5 // of a command before it fails
 	waitPause = 100 * time.Millisecond
 )
 
 var errStuck = errors.New("MongoDB does not accept the readings")
 
-// drain writes shares until all their readings are stored, and returns in how many
-// updates. It modifies the slice.
+// drain writes shares until all readings are stored, and returns the number of updates. It
+// modifies the slice.
 func (l *lane) drain(ctx context.Context, left []*batch.Pending) (updates int) {
 	for waits := 0; len(left) > 0; {
 		updates += len(left)
@@ -163,8 +162,8 @@ func (l *lane) drain(ctx context.Context, left []*batch.Pending) (updates int) {
 	return updates
 }
 
-// fill makes the shares of a command. As in the daemon, the readings of a share
-// come from as many requests, each of which has the next one of all sensors.
+// fill makes the shares of a command. As in the daemon, each reading of a share comes from a
+// different request, and a request has one reading from each sensor.
 func (l *lane) fill(portions []Portion) {
 	l.shares, l.of, l.open = l.shares[:0], l.of[:0], l.open[:0]
 	most := 0
@@ -199,8 +198,8 @@ func (l *lane) windowStart(sensor int, k uint64) int64 {
 	return store.WindowStart(l.readings.timeOf(sensor, k).UnixMilli(), l.granularity)
 }
 
-// request is reading number step of each portion that has so many, as ingest
-// passes them on and the journal numbers them.
+// request makes a batch of reading number step from each portion that has it, as ingest passes
+// batches on and the journal numbers them.
 func (l *lane) request(portions []Portion, step int) *batch.Batch {
 	b, source := l.interner.Builder(time.Now()), l.readings.Source
 	index := 0
@@ -237,8 +236,8 @@ func (l *lane) request(portions []Portion, step int) *batch.Batch {
 	return made
 }
 
-// model stores a portion, which must be of one bucket, removes the document that
-// this made from the collection, and returns it.
+// model stores a portion, which must fit one bucket, and returns its document after deleting it
+// from the collection.
 func (l *lane) model(ctx context.Context, coll *mongo.Collection, p Portion) (document bson.Raw) {
 	l.Write(ctx, []Portion{p})
 	filter := bson.D{{Key: "_id", Value: l.bucketID(p.Sensor, p.First)}}
@@ -262,10 +261,9 @@ const (
 	bytesAtOnce  = 8 << 20
 )
 
-// copies inserts the model for each sensor of a worker, which is far quicker than
-// updates of the store. It stops at a time, unless that is zero, and returns how
-// many sensors have a bucket. To the lane they are buckets that it wrote: they have
-// its session.
+// copies inserts the model for each sensor of a worker, which is far quicker than store
+// updates. It stops at a time, unless that is zero, and returns how many sensors have a bucket.
+// The buckets carry the lane's session, so the lane considers them its own.
 func (l *lane) copies(ctx context.Context, coll *mongo.Collection, model bson.Raw, w *Worker, until time.Time) (created int) {
 	elements, err := model.Elements()
 	bench.Checkf(err, "copy a bucket")
@@ -295,36 +293,35 @@ func (l *lane) copies(ctx context.Context, coll *mongo.Collection, model bson.Ra
 	return created
 }
 
-// A Fleet is several writers, each with sensors of its own, as lanes in the daemon
-// have. Each writes its sensors in turn.
+// A Fleet is several writers. As with the daemon's lanes, each has its own sensors and writes
+// them in turn.
 type Fleet struct {
 	Workers       []*Worker
-	PerUpdate     int // readings of an update
-	PerCommand    int // updates of a command
-	DocumentBytes int // of a bucket that Fill made, before compression
+	PerUpdate     int // readings per update
+	PerCommand    int // updates per command
+	DocumentBytes int // per bucket made by Fill, before compression
 
 	collection *Collection
 }
 
-// A Worker is one writer of a fleet.
+// A Worker is one writer of a Fleet.
 type Worker struct {
 	Writer
 	Sensors []int
-	Next    []uint64 // the next reading of each of the sensors
+	Next    []uint64 // the next reading of each sensor
 
 	fleet    *Fleet
 	cursor   int
 	portions []Portion
 }
 
-// NewFleet deals out the sensors to writers, in the order in which their turn
-// comes.
+// NewFleet deals out the sensors to the writers in the given order.
 func NewFleet(order []int, writers []Writer, perUpdate, perCommand int) *Fleet {
 	f := &Fleet{PerUpdate: perUpdate, PerCommand: perCommand}
 	for i, writer := range writers {
 		w := &Worker{fleet: f, Writer: writer}
-		for at := i; at < len(order); at += len(writers) {
-			w.Sensors = append(w.Sensors, order[at])
+		for k := i; k < len(order); k += len(writers) {
+			w.Sensors = append(w.Sensors, order[k])
 		}
 		w.Next = make([]uint64, len(w.Sensors))
 		f.Workers = append(f.Workers, w)
@@ -332,8 +329,8 @@ func NewFleet(order []int, writers []Writer, perUpdate, perCommand int) *Fleet {
 	return f
 }
 
-// Fleet returns so many writers of a collection. Without an order the sensors are
-// taken by number.
+// Fleet returns a fleet of lanes for the collection. Without an order, sensors are taken by
+// number.
 func (c *Collection) Fleet(lanes, perCommand int, order []int) *Fleet {
 	if order == nil {
 		order = Order(c.Readings.Sensors)
@@ -347,7 +344,7 @@ func (c *Collection) Fleet(lanes, perCommand int, order []int) *Fleet {
 	return f
 }
 
-// Attach continues after the collection's mongod was restarted.
+// Attach resumes after the collection's mongod was restarted.
 func (f *Fleet) Attach(ctx context.Context, m *bench.MongoDB) {
 	f.collection.Attach(ctx, m)
 	for _, w := range f.Workers {
@@ -355,7 +352,7 @@ func (f *Fleet) Attach(ctx context.Context, m *bench.MongoDB) {
 	}
 }
 
-// Order is the sensors by number.
+// Order returns the sensors by number.
 func Order(sensors int) []int {
 	order := make([]int, sensors)
 	for i := range order {
@@ -382,9 +379,9 @@ func (f *Fleet) Run(ctx context.Context, more func(w *Worker, written int) bool)
 	return sensors, updates
 }
 
-// Fill gives every sensor a bucket with so many readings, which must be of one
-// window: one that the store wrote, and copies of it. Sensors that have none at
-// the given time, unless it is zero, leave the fleet.
+// Fill gives every sensor a bucket of readings, which must fit one window: one written by the
+// store, and copies of it. Sensors without a bucket by the given time, unless it is zero, leave
+// the fleet.
 func (f *Fleet) Fill(ctx context.Context, readings int, until time.Time) {
 	coll := f.collection.coll
 	bench.Together(ctx, len(f.Workers), func(ctx context.Context, i int) {
@@ -408,9 +405,8 @@ func (f *Fleet) Fill(ctx context.Context, readings int, until time.Time) {
 	})
 }
 
-// Turn writes the next readings of the next sensors. It never wraps around in a
-// command, which would have two updates of a bucket. It returns how many sensors
-// got readings, and in how many updates.
+// Turn writes the next readings of the next sensors. A command never wraps around, which could
+// update a bucket twice. It returns how many sensors got readings, in how many updates.
 func (w *Worker) Turn(ctx context.Context) (sensors, updates int) {
 	w.portions = w.portions[:0]
 	for range min(w.fleet.PerCommand, len(w.Sensors)-w.cursor) {
@@ -424,11 +420,11 @@ func (w *Worker) Turn(ctx context.Context) (sensors, updates int) {
 	return len(w.portions), w.Write(ctx, w.portions)
 }
 
-// An Operation is one write, in time since its traffic began.
+// An Operation is one write, timed from the start of its Traffic.
 type Operation struct{ Due, Done time.Duration }
 
-// Latency is in seconds and counts from when the write was due, so a write that
-// waited for the one before shows it.
+// Latency is in seconds from when the write was due, so it includes the wait for the previous
+// write.
 func (o Operation) Latency() float64 { return (o.Done - o.Due).Seconds() }
 
 // Traffic is a fleet that writes on a schedule.
@@ -441,18 +437,18 @@ type Traffic struct {
 	all  []Operation
 }
 
-// A Schedule says when write n is due, counted from 0 and from the beginning, no
-// earlier than the one before; false: there are no more.
+// A Schedule returns when write n, counted from 0, is due after the start, in ascending order;
+// false: there are no more.
 type Schedule func(n int) (at time.Duration, ok bool)
 
-// Steadily is a schedule of so many writes a second, without an end.
+// Steadily is an endless schedule of rate writes per second.
 func Steadily(rate float64) Schedule {
 	return func(n int) (time.Duration, bool) {
 		return time.Duration(float64(n) / rate * float64(time.Second)), true
 	}
 }
 
-// For is the schedule until a time.
+// For limits the schedule to a length of time.
 func (s Schedule) For(length time.Duration) Schedule {
 	return func(n int) (time.Duration, bool) {
 		at, ok := s(n)
@@ -460,8 +456,8 @@ func (s Schedule) For(length time.Duration) Schedule {
 	}
 }
 
-// During sends writes when they are due: while do runs, or until the end of the schedule if do is
-// nil. The context of do ends when a worker fails, and the worker's error is the one reported.
+// During sends writes when they are due: while do runs, or until the schedule ends if do is
+// nil. A failing worker cancels do's context, and its error is the one reported.
 func (f *Fleet) During(ctx context.Context, due Schedule, do func(ctx context.Context, t *Traffic)) *Traffic {
 	t := &Traffic{Began: time.Now(), due: due, stop: make(chan struct{})}
 	group, under := errgroup.WithContext(ctx)
@@ -486,10 +482,9 @@ func (f *Fleet) During(ctx context.Context, due Schedule, do func(ctx context.Co
 	return t
 }
 
-// pace makes calls first, first + every and so on when they are due, whatever
-// became of those before: one that is late is made as soon as the one before it
-// has ended, so that a stall shows in all that had to wait for it. It returns nil
-// when there are no more calls, or why it ended early.
+// pace makes calls first, first + every and so on when they are due, regardless of earlier
+// ones: a late call is made as soon as the one before it ends, so that a stall shows in every
+// call that waited. It returns nil after the last call, or why it ended early.
 func (t *Traffic) pace(ctx context.Context, first, every int, call func(n int, due time.Duration)) error {
 	timer := time.NewTimer(math.MaxInt64)
 	defer timer.Stop()
@@ -512,18 +507,17 @@ func (t *Traffic) pace(ctx context.Context, first, every int, call func(n int, d
 	}
 }
 
-// Now is the time since the traffic began.
+// Now returns the time since the traffic began.
 func (t *Traffic) Now() time.Duration { return time.Since(t.Began) }
 
-// Operations returns the writes so far, in no order.
+// Operations returns the writes so far, in no particular order.
 func (t *Traffic) Operations() []Operation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.all)
 }
 
-// Between returns the latencies of the writes that were done in a part of the
-// time, in seconds.
+// Between returns the latencies, in seconds, of writes completed in a span of time.
 func (t *Traffic) Between(from, to time.Duration) (s bench.Samples) {
 	for _, o := range t.Operations() {
 		if o.Done >= from && o.Done < to {

@@ -28,31 +28,31 @@ func sensors(t *testing.T, count int) *load.Sensors {
 	return s
 }
 
-// readingsOf are those of so many sensors, every 5 s.
+// readingsOf returns readings of count sensors, every 5 s.
 func readingsOf(t *testing.T, count int) Readings {
 	t.Helper()
 	return Readings{Source: sensors(t, count), Sensors: count, Begin: base, Interval: 5 * time.Second}
 }
 
-// laneOf writes buckets of 5 minutes into a store.
+// laneOf returns a lane writing 5-minute buckets into a store.
 func laneOf(t *testing.T, store shareStore, count int) *lane {
 	t.Helper()
 	return newLane(store, "readings", 5*time.Minute, readingsOf(t, count))
 }
 
-// A recorder is a store that takes everything, and keeps what it was given.
+// A recorder is a store that accepts everything and records it.
 type recorder struct {
 	writes [][]taken
 	answer func(write int, shares []*batch.Pending) // nil: all is stored
 }
 
-// taken is a share as it came.
+// taken is a share as received.
 type taken struct {
 	sensor   string
 	start    time.Time
 	state    any
 	seqs     []uint64
-	requests int // batches that the rows are of
+	requests int // distinct batches among the rows
 }
 
 func (r *recorder) Write(_ context.Context, shares []*batch.Pending) {
@@ -133,7 +133,7 @@ func TestStateOfABucketIsHandedBack(t *testing.T) {
 		l.Write(t.Context(), []Portion{p})
 	}
 	require.Len(t, r.writes, 3)
-	require.Len(t, r.writes[1], 2, "a portion across a boundary is of two windows")
+	require.Len(t, r.writes[1], 2, "a portion across a boundary has two windows")
 	assert.Equal(t, "s-1 after write 1", r.writes[1][0].state)
 	assert.Nil(t, r.writes[1][1].state)
 	assert.Equal(t, base.Add(5*time.Minute), r.writes[1][1].start)

@@ -13,7 +13,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench"
 )
 
-// everySecond has n calls, a second apart.
+// everySecond schedules calls a second apart.
 func everySecond(calls int) Schedule {
 	return func(n int) (time.Duration, bool) { return time.Duration(n) * time.Second, n < calls }
 }
@@ -26,7 +26,7 @@ func TestPaceCatchesUpAfterAStall(t *testing.T) {
 		require.NoError(t, (&Traffic{Began: began, due: everySecond(5)}).pace(t.Context(), 0, 1, func(n int, due time.Duration) {
 			late = append(late, time.Since(began)-due)
 			if n == 1 {
-				time.Sleep(2500 * time.Millisecond) //nolint:forbidigo // the stall, in a bubble's time
+				time.Sleep(2500 * time.Millisecond) //nolint:forbidigo // the stall, in bubble time
 			}
 		}))
 		assert.Equal(t, []time.Duration{0, 0, 1500 * time.Millisecond, 500 * time.Millisecond, 0}, late)

@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// between returns the times of a portion, the second one exclusive.
+// between returns the time range of a portion, to being exclusive.
 func (c *Collection) between(s Portion) (from, to time.Time) {
 	return c.Readings.Time(s.First), c.Readings.Time(s.First + uint64(s.Count)) //nolint:gosec // counts from 0
 }
@@ -24,15 +24,15 @@ func within(from, to time.Time) bson.D {
 	return bson.D{{Key: "$gte", Value: bson.NewDateTimeFromTime(from)}, {Key: "$lt", Value: bson.NewDateTimeFromTime(to)}}
 }
 
-// ReadAll is Read, and all readings must come.
+// ReadAll is Read, and fails unless all readings come.
 func (c *Collection) ReadAll(ctx context.Context, s Portion) {
 	if n := c.Read(ctx, s); n != s.Count {
 		bench.Check(fmt.Errorf("read %s: got %d readings, not %d", c.Shape, n, s.Count))
 	}
 }
 
-// Read reads a portion in time order, as a daemon does where the shape is Brim's,
-// and returns how many readings came.
+// Read reads a portion in time order, through the production store if the shape is Brim's, and
+// returns the number of readings.
 func (c *Collection) Read(ctx context.Context, s Portion) (n int) {
 	if c.store != nil {
 		from, to := c.between(s)
@@ -54,7 +54,7 @@ func (c *Collection) Read(ctx context.Context, s Portion) (n int) {
 	return n
 }
 
-// match finds a portion in a collection that has or shows a document per reading.
+// match selects a portion in a collection that has or presents a document per reading.
 func (c *Collection) match(s Portion) bson.D {
 	from, to := c.between(s)
 	id, times := c.Readings.Source.ID(s.Sensor), bson.E{Key: store.TimeKey, Value: within(from, to)}
@@ -67,19 +67,19 @@ func (c *Collection) match(s Portion) bson.D {
 	return bson.D{times}
 }
 
-// A Way is how a mean is computed from buckets.
+// A Way is how to compute a mean from buckets.
 type Way string
 
 // The ways.
 const (
-	Unwind Way = "unwind" // of the readings, each a document of the pipeline
-	Stats  Way = "stats"  // of the statistics of buckets inside the portion, and of the readings of those at its ends
+	Unwind Way = "unwind" // from the readings, each unwound into a document
+	Stats  Way = "stats"  // from bucket statistics, with readings only at the ends of the portion
 )
 
 var errNoMean = errors.New("make the mean of a portion: nothing is in it")
 
-// Mean makes the database compute the mean of a field over a portion. The way
-// matters only to buckets. Packed ones are read as a daemon does it for a summary.
+// Mean makes the database compute the mean of a field over a portion. The way matters only for
+// buckets. Packed buckets are read the way a daemon summarizes.
 func (c *Collection) Mean(ctx context.Context, s Portion, field string, way Way) float64 {
 	if c.Shape.Packed() {
 		from, to := c.between(s)
@@ -130,13 +130,13 @@ func (c *Collection) meanOf(s Portion, field string, way Way) mongo.Pipeline {
 	return mongo.Pipeline{buckets, {{Key: "$project", Value: partly(from, to, field)}}, group("$sum", "$n")}
 }
 
-// bound is before all parts of a sensor's buckets that begin at a time or later.
+// bound is an _id before all parts of a sensor's buckets that begin at a time or later.
 func (c *Collection) bound(sensor int, at time.Time) bson.D {
 	return bson.D{{Key: "s", Value: c.Readings.Source.ID(sensor)}, {Key: "b", Value: bson.NewDateTimeFromTime(at)}}
 }
 
-// partly projects a bucket to the sum and the number of its readings in a time
-// span: from its statistics if all are.
+// partly projects a bucket to the sum and count of its readings in a time span: from its
+// statistics if the whole bucket is inside.
 func partly(from, to time.Time, field string) bson.D {
 	begin, end := bson.NewDateTimeFromTime(from), bson.NewDateTimeFromTime(to)
 	inside := bson.D{{Key: "$and", Value: bson.A{
@@ -162,9 +162,9 @@ func partly(from, to time.Time, field string) bson.D {
 // codeMemoryLimit is the server's QueryExceededMemoryLimitNoDiskUseAllowed.
 const codeMemoryLimit = 292
 
-// Sort makes the database sort all readings by time without an index, and keeps
-// the last one only. It cannot sort readings in blocks. It reports whether the sort fitted
-// the memory that the server gives to one.
+// Sort makes the database sort all readings by time without an index, keeping only the last. It
+// does not work on packed readings. It reports whether the sort fitted the server's memory
+// limit.
 func (c *Collection) Sort(ctx context.Context, disk bool) (fits bool) {
 	order, last := store.TimeKey, mongo.Pipeline{}
 	if c.Shape.Kind == Buckets {
@@ -174,7 +174,7 @@ func (c *Collection) Sort(ctx context.Context, disk bool) (fits bool) {
 		bson.D{{Key: "$sort", Value: bson.D{{Key: order, Value: 1}}}},
 		bson.D{{Key: "$skip", Value: c.Readings.Sensors*c.Readings.Count - 1}})
 	opts := options.Aggregate().SetAllowDiskUse(disk)
-	if c.Shape.Kind == Documents { // it has an index on time, which is not to be used
+	if c.Shape.Kind == Documents { // bypasses its index on time
 		opts.SetHint(bson.D{{Key: "$natural", Value: 1}})
 	}
 	var got []bson.Raw
@@ -193,32 +193,30 @@ func (c *Collection) Sort(ctx context.Context, disk bool) (fits bool) {
 	return true
 }
 
-// A Size is what a collection takes, in bytes, as $collStats reports it after a
-// checkpoint. Of a time-series collection it is that of the collection with its
-// buckets.
+// A Size is a collection's size in bytes, as $collStats reports it after a checkpoint. For a
+// time series, it is the size of the bucket collection.
 type Size struct {
 	Documents int64 // or buckets of a time series
 	Logical   int64 // of the documents, as BSON
-	// File and IndexFile are the files, and Free and IndexFree the parts of them that
-	// the next documents will be written to: appends leave more of it than insertions,
-	// and how much depends on when the checkpoints were.
+	// File and IndexFile are file sizes; Free and IndexFree are the reusable parts of them.
+	// Appends leave more free space than inserts do, and how much depends on the timing of
+	// checkpoints.
 	File, Free, IndexFile, IndexFree int64
-	URI                              string // of the file in WiredTiger
+	URI                              string // of the WiredTiger table
 }
 
-// Data is the bytes on disk that hold documents: the file without what is free in
-// it.
+// Data is the bytes on disk that hold documents: the file without its free space.
 func (s Size) Data() int64 { return s.File - s.Free }
 
-// Index is the same of all indexes.
+// Index is Data for all indexes.
 func (s Size) Index() int64 { return s.IndexFile - s.IndexFree }
 
-// Size asks for the size. What no checkpoint has written is not in it.
+// Size returns the collection's size, which covers only what a checkpoint has written.
 func (c *Collection) Size(ctx context.Context) Size {
 	return SizeOf(ctx, c.coll.Database(), c.Name, c.Shape.native() || c.Shape.Kind == TimeSeries)
 }
 
-// SizeOf asks for the size of any collection.
+// SizeOf returns the size of any collection.
 func SizeOf(ctx context.Context, db *mongo.Database, name string, timeSeries bool) (s Size) {
 	if timeSeries {
 		name = "system.buckets." + name
@@ -253,7 +251,7 @@ func SizeOf(ctx context.Context, db *mongo.Database, name string, timeSeries boo
 		s.URI = stats.WiredTiger.URI
 		for _, details := range stats.Indexes {
 			if v, err := details.LookupErr("block-manager", "file bytes available for reuse"); err == nil {
-				free, _ := v.AsInt64OK() // 0 of what is not a number
+				free, _ := v.AsInt64OK() // 0 if it is not a number
 				s.IndexFree += free
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// collect copies what commands yields, whose memory is used again.
+// collect copies what commands yields, because its memory is reused.
 func collect(r Readings, perUpdate, size int) (all [][]Portion) {
 	for portions := range r.commands(perUpdate, size) {
 		all = append(all, slices.Clone(portions))
@@ -28,7 +28,7 @@ func TestCommandsAreFilledInTheOrderOfArrival(t *testing.T) {
 	}, collect(r, 2, 4))
 }
 
-// TestLateReadingsComeOnceEach, behind those that were in time, and by the seed.
+// TestLateReadingsComeOnceEach also checks that they come late, and by the seed.
 func TestLateReadingsComeOnceEach(t *testing.T) {
 	t.Parallel()
 	r := Readings{Sensors: 2, Count: 500, Interval: time.Minute, Late: Late{Part: 0.2, From: 10 * time.Minute, To: time.Hour, Seed: 3}}
@@ -49,7 +49,7 @@ func TestLateReadingsComeOnceEach(t *testing.T) {
 				arrived = append(arrived, k)
 				if k < newest {
 					late++
-					// A reading from 10 to 60 minutes late, and those late ones that it passes.
+					// A reading 10 to 60 minutes late, and the late ones it overtakes.
 					assert.LessOrEqual(t, newest-k, uint64(60))
 				}
 				newest = max(newest, k)

@@ -1,6 +1,6 @@
-// Package shape is the ways to store readings in MongoDB, side by side: how each
-// is created, written, sized and read. Brim's are the stores of production; the
-// others are what one would write without it.
+// Package shape has the ways to store readings in MongoDB, side by side: how each is created,
+// written, sized and read. Brim's are the production stores; the others are what one would
+// write without it.
 //
 //	Documents   a document per reading, a unique index on sensor and time, insertMany
 //	Plain       the same without the index
@@ -9,8 +9,8 @@
 //	TimeSeries  internal/store/timeseries, written by lanes (Brim)
 //	Native      a time-series collection with sensor and tags in its metaField, insertMany
 //
-// Experiments write through here: all at once with Collection.Load, or from the
-// workers of a Fleet as fast as they can or on a schedule.
+// Experiments write through here: all at once with Collection.Load, or by the workers of a
+// Fleet, unthrottled or on a schedule.
 package shape
 
 import (
@@ -53,8 +53,8 @@ const (
 	Native     Kind = "native"
 )
 
-// A Shape is a kind and, of Buckets, the length of a window and how they hold readings. A
-// server before 6.3 lets a time-series bucket span an hour, whatever the stream says.
+// A Shape is a kind and, for Buckets, the window length and how readings are held. Before 6.3,
+// a server's time-series buckets span an hour regardless of the stream.
 type Shape struct {
 	Kind        Kind
 	Granularity time.Duration
@@ -65,7 +65,7 @@ type Shape struct {
 // Packed reports whether buckets hold blocks, which MongoDB cannot query.
 func (s Shape) Packed() bool { return s.Format == store.Columns || s.Sealed }
 
-// String names the shape as tables show it.
+// String names the shape for tables.
 func (s Shape) String() string {
 	switch s.Kind {
 	case Documents:
@@ -94,38 +94,38 @@ func (s Shape) naive() bool { return s.Kind == Documents || s.Kind == Plain || s
 // native reports whether it is a time-series collection without Brim.
 func (s Shape) native() bool { return s.Kind == Series || s.Kind == Native }
 
-// Begin is when readings of experiments begin: on the boundary of every window,
-// and the same in all runs.
+// Begin is when experiments' readings begin: on a boundary of every window, and the same in all
+// runs.
 func Begin() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
 
-// A Source makes the readings of sensors, numbered from 0; *load.Sensors is one.
-// Several lanes may ask at a time.
+// A Source makes the readings of sensors, numbered from 0; *load.Sensors is one. It must be
+// safe for concurrent use by lanes.
 type Source interface {
 	ID(sensor int) string
 	Tags(sensor int) []telemetry.Tag
 	AppendFields(dst []telemetry.Field, sensor int, k uint64, at time.Time) []telemetry.Field
 }
 
-// Readings are what is written: the same for every shape.
+// Readings are what to write, the same for every shape.
 type Readings struct {
 	Source   Source
-	Sensors  int           // of the source that report
-	Count    int           // readings of each sensor
-	Begin    time.Time     // of reading 0
-	Interval time.Duration // between two readings of a sensor
-	// At is the time of a sensor's reading, if Interval does not tell it.
+	Sensors  int           // how many of the source's sensors report
+	Count    int           // readings per sensor
+	Begin    time.Time     // time of reading 0
+	Interval time.Duration // between a sensor's readings
+	// At returns the time of a sensor's reading, if not given by Interval.
 	At   func(sensor int, k uint64) time.Time
 	Late Late
 }
 
-// Late says which readings arrive late.
+// Late defines which readings arrive late.
 type Late struct {
-	Part     float64       // of the readings, 0 to 1
-	From, To time.Duration // by so much
+	Part     float64       // share of late readings, 0 to 1
+	From, To time.Duration // range of the delay
 	Seed     uint64
 }
 
-// Time returns the time of a sensor's reading k, at regular intervals.
+// Time returns the time of reading k at regular intervals.
 func (r Readings) Time(k uint64) time.Time {
 	return r.Begin.Add(time.Duration(k) * r.Interval) //nolint:gosec // readings of years
 }
@@ -138,9 +138,9 @@ func (r Readings) timeOf(sensor int, k uint64) time.Time {
 	return r.Time(k)
 }
 
-// commands yields the portions of each command, in the order in which they
-// arrive: perUpdate readings of each sensor, then the next, at most size readings
-// in a command. Where readings are late, each portion is a command of its own.
+// commands yields the portions of each command in order of arrival: perUpdate readings of each
+// sensor in turn, at most size readings per command. If some are late, each portion is a
+// command of its own.
 func (r Readings) commands(perUpdate, size int) iter.Seq[[]Portion] {
 	if r.Late.Part > 0 {
 		return r.lateCommands(perUpdate)
@@ -167,21 +167,21 @@ func (r Readings) commands(perUpdate, size int) iter.Seq[[]Portion] {
 	}
 }
 
-// lateCommands yields runs of up to size consecutive readings that also arrive
-// consecutively, sensor by sensor.
+// lateCommands yields, sensor by sensor, runs of up to size consecutive readings that also
+// arrive consecutively.
 func (r Readings) lateCommands(size int) iter.Seq[[]Portion] {
 	return func(yield func([]Portion) bool) {
 		for sensor := range r.Sensors {
 			order := r.arrivals(sensor)
-			for at := 0; at < len(order); {
+			for i := 0; i < len(order); {
 				n := 1
-				for at+n < len(order) && order[at+n] == order[at]+uint64(n) && n < size { //nolint:gosec // counts from 1
+				for i+n < len(order) && order[i+n] == order[i]+uint64(n) && n < size { //nolint:gosec // counts from 1
 					n++
 				}
-				if !yield([]Portion{{Sensor: sensor, First: order[at], Count: n}}) {
+				if !yield([]Portion{{Sensor: sensor, First: order[i], Count: n}}) {
 					return
 				}
-				at += n
+				i += n
 			}
 		}
 	}
@@ -201,23 +201,21 @@ func (r Readings) arrivals(sensor int) []uint64 {
 	return order
 }
 
-// Untagged is a source whose sensors have no tags, so that a document per
-// reading says all that a bucket says.
+// Untagged drops the tags of a source, so that a document per reading contains all that a
+// bucket does.
 type Untagged struct{ Source }
 
-// Tags returns none.
+// Tags returns nil.
 func (Untagged) Tags(int) []telemetry.Tag { return nil }
 
-// Numbers makes readings of independent random numbers, without tags. It is a
-// Source.
+// Numbers makes readings of independent random numbers, without tags. It is a Source.
 type Numbers struct {
-	Names  []string // of the fields
+	Names  []string // field names
 	Number func(random uint64) float64
 	Seed   uint64
 }
 
-// Doubles makes numbers from 0 to 1 in which all bits are random: no compressor
-// finds anything in their mantissas.
+// Doubles makes numbers from 0 to 1 with random bits only: their mantissas do not compress.
 func Doubles(seed uint64, names ...string) Numbers {
 	return Numbers{names, func(random uint64) float64 { return float64(random>>11) / (1 << 53) }, seed}
 }
@@ -225,16 +223,15 @@ func Doubles(seed uint64, names ...string) Numbers {
 // RatingField is the only field of Ratings.
 const RatingField = "rating"
 
-// Ratings makes the readings of the published comparison: 0.5 to 5.0 in steps of a
-// half.
+// Ratings makes the readings of the published comparison: 0.5 to 5.0 in steps of 0.5.
 func Ratings(seed uint64) Numbers {
 	return Numbers{[]string{RatingField}, func(random uint64) float64 { return float64(random%10+1) / 2 }, seed}
 }
 
-// ID is that of a sensor.
+// ID returns a sensor's ID.
 func (Numbers) ID(sensor int) string { return "s-" + strconv.Itoa(sensor+1) }
 
-// Tags returns none.
+// Tags returns nil.
 func (Numbers) Tags(int) []telemetry.Tag { return nil }
 
 // AppendFields appends the numbers of a reading.
@@ -246,7 +243,7 @@ func (n Numbers) AppendFields(dst []telemetry.Field, sensor int, k uint64, _ tim
 	return dst
 }
 
-// Config says what a collection is to be.
+// Config describes a collection.
 type Config struct {
 	Name  string
 	Shape Shape
@@ -255,24 +252,24 @@ type Config struct {
 	Readings   Readings
 	// PerUpdate is how many readings of a sensor arrive together; 0: 1.
 	PerUpdate int
-	// MaxReadings and MaxBytes are the caps of a part; 0: as in a daemon.
+	// MaxReadings and MaxBytes cap a part; 0: as in a daemon.
 	MaxReadings, MaxBytes int
-	Retention             time.Duration // of Buckets, which makes an index; 0: for ever
-	// Relaxed writes are acknowledged when the primary has them in memory, as in the
-	// published figures, so that their time is not that of a sync of the disk.
+	Retention             time.Duration // for Buckets, adds an index; 0: forever
+	// Relaxed writes are acknowledged from the primary's memory, as in the published figures,
+	// so that their time excludes disk syncs.
 	Relaxed bool
-	// Unordered insertMany goes on after a document that is refused.
+	// Unordered insertMany continues after a rejected document.
 	Unordered bool
 }
 
 const (
-	// CommandReadings is how many readings a command of Load carries at most.
+	// CommandReadings caps the readings in a command of Load.
 	CommandReadings = 1000
 
 	defaultGranularity = 5 * time.Minute // of a daemon's stream
 )
 
-// A Writer stores portions and returns in how many updates or documents.
+// A Writer stores portions and returns the number of updates or documents.
 type Writer interface {
 	Write(ctx context.Context, portions []Portion) int
 }
@@ -282,14 +279,14 @@ type Collection struct {
 	Config
 
 	coll   *mongo.Collection
-	writer Writer     // of Load and Write
+	writer Writer     // used by Load and Write
 	store  production // nil: naive
 
 	mu   sync.Mutex
 	took bench.Samples
 }
 
-// A production is a store of production.
+// A production is a production store.
 type production interface {
 	Write(ctx context.Context, shares []*batch.Pending)
 	Prepare(ctx context.Context) error
@@ -297,7 +294,7 @@ type production interface {
 	Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error]
 }
 
-// timed is the store of a collection, whose times it notes.
+// timed records the write times of a collection's store.
 type timed struct{ *Collection }
 
 func (t timed) Write(ctx context.Context, shares []*batch.Pending) {
@@ -308,8 +305,7 @@ func (t timed) Write(ctx context.Context, shares []*batch.Pending) {
 	t.took = append(t.took, time.Since(began).Seconds())
 }
 
-// Took returns how long each command of Brim's store took since the last call, in
-// seconds.
+// Took returns the seconds that each command of Brim's store took since the last call.
 func (c *Collection) Took() bench.Samples {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -318,13 +314,13 @@ func (c *Collection) Took() bench.Samples {
 	return took
 }
 
-// New makes an empty collection, in place of one that had its name.
+// New makes an empty collection, replacing any of the same name.
 func New(ctx context.Context, m *bench.MongoDB, c Config) *Collection {
 	bench.Checkf(m.Database().Collection(c.Name).Drop(ctx), "drop collection %q", c.Name)
 	return Open(ctx, m, c)
 }
 
-// Open uses the collection that has the name, or makes it.
+// Open uses the collection of that name, or creates it.
 func Open(ctx context.Context, m *bench.MongoDB, c Config) *Collection {
 	c.PerUpdate = cmp.Or(c.PerUpdate, 1)
 	if c.Shape.Format == store.Columns {
@@ -337,7 +333,7 @@ func Open(ctx context.Context, m *bench.MongoDB, c Config) *Collection {
 	return s
 }
 
-// Attach continues with the collection after its mongod was restarted.
+// Attach resumes with the collection after its mongod was restarted.
 func (c *Collection) Attach(ctx context.Context, m *bench.MongoDB) {
 	db := m.Database()
 	if c.Relaxed {
@@ -371,11 +367,11 @@ func (c *Collection) newWriter() Writer {
 	return newLane(timed{c}, c.Name, c.window(), c.Readings)
 }
 
-// window is that of the stream.
+// window is the stream's granularity.
 func (c *Collection) window() time.Duration { return cmp.Or(c.Shape.Granularity, defaultGranularity) }
 
-// Load writes all readings, command after command, by one writer, and returns how
-// long that took, with sealing if the shape is sealed.
+// Load writes all readings with one writer, command after command, seals them if the shape says
+// so, and returns how long that took.
 func (c *Collection) Load(ctx context.Context) time.Duration {
 	began := time.Now()
 	for portions := range c.Readings.commands(c.PerUpdate, CommandReadings) {
@@ -389,7 +385,7 @@ func (c *Collection) Load(ctx context.Context) time.Duration {
 
 const sealsAtOnce = 100 // as in a daemon
 
-// Seal seals all buckets, without the pauses that a daemon makes.
+// Seal seals all buckets, without the daemon's pauses.
 func (c *Collection) Seal(ctx context.Context) {
 	s, ok := c.store.(*bucket.Store)
 	if !ok {
@@ -427,14 +423,14 @@ func (c *Collection) Drop(ctx context.Context) {
 	bench.Checkf(c.coll.Drop(ctx), "drop collection %q", c.Name)
 }
 
-// sensorKey is the key of the sensor in a document per reading.
+// sensorKey is the sensor's key in a document per reading.
 const sensorKey = "sensor"
 
-// named reports whether documents per reading have their sensor.
+// named reports whether documents per reading name their sensor.
 func (c *Collection) named() bool { return c.Shape.Kind != Series && c.Readings.Sensors > 1 }
 
-// createNaive makes the collection with a unique index, by which a reading that
-// comes twice is found, or as a time series, which can have none.
+// createNaive creates the collection with a unique index, which catches duplicates, or as a
+// time series, which can have none.
 func (c *Collection) createNaive(ctx context.Context) {
 	create := options.CreateCollection()
 	if c.Shape.native() {
@@ -453,13 +449,12 @@ func (c *Collection) createNaive(ctx context.Context) {
 		}
 		c.Index(ctx, keys, options.Index().SetUnique(true))
 	case Native:
-		c.Index(ctx, bson.D{{Key: sensorKey + ".id", Value: 1}, {Key: store.TimeKey, Value: 1}}, nil) // which later servers make by themselves
+		c.Index(ctx, bson.D{{Key: sensorKey + ".id", Value: 1}, {Key: store.TimeKey, Value: 1}}, nil) // later servers add it themselves
 	}
 }
 
-// A naive writer inserts a document per reading, with the driver's _id, and
-// relies on nothing but insertMany. It reuses memory, so that it takes little CPU time
-// beside the driver.
+// A naive writer inserts a document per reading with insertMany and the driver's _id. It reuses
+// memory to use little CPU time compared with the driver.
 type naive struct {
 	collection *Collection
 	known      map[int]elements // by sensor
@@ -468,8 +463,7 @@ type naive struct {
 	docs       []any
 }
 
-// Elements are what says in a document which sensor it is of, before its fields and
-// behind them.
+// Elements identify the sensor in a document, before and after its fields.
 type elements struct{ before, behind bson.D }
 
 // Write inserts the portions with one insertMany.
@@ -514,7 +508,7 @@ func (n *naive) elements(sensor int) (e elements) {
 	return e
 }
 
-// document appends that of a reading to an empty one.
+// document appends a reading's document to an empty one.
 func (n *naive) document(doc bson.D, of elements, sensor int, k uint64) bson.D {
 	r := &n.collection.Readings
 	at := r.timeOf(sensor, k)

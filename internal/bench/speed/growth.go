@@ -15,20 +15,19 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// A point of the growth says what is written.
+// A point of the growth is what is written.
 type point struct{ sensors, perUpdate, fields, writers int }
 
 func (s point) String() string {
 	return fmt.Sprintf("%d, %d, %d, %d", s.sensors, s.perUpdate, s.fields, s.writers)
 }
 
-// A grid is what the growth is measured at: each dimension by itself with the
-// others at the centre, and every number of readings an update with every number
-// of sensors.
+// A grid is the points to measure: each dimension by itself with the others at the centre, and
+// every combination of sensors and readings per update.
 type grid struct {
 	sensors, perUpdate, fields, writers []int
 	centre                              point
-	length                              time.Duration // of writing, for each point
+	length                              time.Duration // writing time per point
 }
 
 func fullGrid() grid {
@@ -38,8 +37,7 @@ func fullGrid() grid {
 	}
 }
 
-// points are all that are to be measured, each once, the ones with the fewest
-// sensors first.
+// points returns all points to measure, each once, fewest sensors first.
 func (g *grid) points() []point {
 	var all []point
 	for _, sensors := range g.sensors {
@@ -63,9 +61,8 @@ func (g *grid) points() []point {
 	return once
 }
 
-// grow measures how the cost of what is stored grows: this process writes as
-// lanes do, so that every number is set exactly and neither ingest nor journal is
-// in the way.
+// grow measures how the cost of storing grows. This process writes the way lanes do, which sets
+// every number exactly and keeps ingest and journal out of the way.
 func (t *trial) grow(ctx context.Context, g grid) {
 	points := g.points()
 	t.onMongoDB(ctx, ordinary(), func(m *bench.MongoDB) {
@@ -99,15 +96,15 @@ func (t *trial) concludeGrowth(g grid) {
 		for _, perUpdate := range g.perUpdate {
 			row := fmt.Sprintf("%.0f, %d", rate, perUpdate)
 			mongod := points.Median(point{g.centre.sensors, perUpdate, g.centre.fields, g.centre.writers}.String(), "mongod CPU a reading")
-			brimCores, mongodCores := rate*brim, rate*mongod // of brim NaN without the cell lines
+			brimCores, mongodCores := rate*brim, rate*mongod // brim is NaN without the cell lines
 			t.lab.Row("hosts", row, brimCores, hostsFor(brimCores), mongodCores, hostsFor(mongodCores))
 		}
 	}
 }
 
-// knee is the number of readings an update from which on a doubling gains less
-// than a tenth g: a reading costs base/K + each, and from K to 2K the rate gains
-// base/2K : (base/2K + each), which is less than g from each·K = base·(1-g)/2g on.
+// knee is the number of readings per update from which doubling it gains less than a tenth g: a
+// reading costs base/K + each, and going from K to 2K gains base/2K : (base/2K + each), which
+// is below g from each·K = base·(1-g)/2g on.
 func knee(l bench.Line) float64 {
 	const g = 0.10
 	if l.Base <= 0 || l.Each <= 0 {
@@ -116,12 +113,11 @@ func knee(l bench.Line) float64 {
 	return l.Base * (1 - g) / (2 * g) / l.Each
 }
 
-// hostsFor returns how many hosts so many busy cores take: hosts of 16 cores, 60 %
-// of them in use, so that peaks and failovers have room.
+// hostsFor returns how many 16-core hosts provide a number of busy cores at 60 % utilization,
+// which leaves room for peaks and failovers.
 func hostsFor(cores float64) float64 { return math.Ceil(cores/(16*0.60) - 1e-9) }
 
-// warmUp is for how many times the time of a point its buckets are created at
-// most.
+// warmUp limits the creation of a point's buckets, as a multiple of its writing time.
 const warmUp = 20
 
 func hourlyBuckets(format store.Format) shape.Shape {
@@ -133,26 +129,26 @@ type writing struct {
 	point
 
 	shape    shape.Shape
-	interval time.Duration // of event time, between two readings of a sensor
+	interval time.Duration // of event time, between a sensor's readings
 	length   time.Duration
 }
 
-// What was written, and what it cost.
+// A written is what was written and what it cost.
 type written struct {
 	readings, updates int
-	created           int // buckets, before the clock started
+	created           int // buckets created before the clock started
 	spent             bench.Spent
-	took              bench.Samples // of the commands, in seconds
+	took              bench.Samples // per command, in seconds
 }
 
-// write writes readings of percentages as lanes do. In a bucket collection each sensor
-// already has a bucket with one reading.
+// write writes percentages the way lanes do. In a bucket collection each sensor already has a
+// bucket with one reading.
 func (t *trial) write(ctx context.Context, m *bench.MongoDB, s writing) (w written) {
 	c := shape.New(ctx, m, shape.Config{
 		Name: collection, Shape: s.shape, Compressor: store.Snappy, PerUpdate: s.perUpdate,
 		Readings: shape.Readings{Source: t.percentages(s.fields), Sensors: s.sensors, Begin: time.Now().Truncate(time.Hour).AddDate(-1, 0, 0), Interval: s.interval},
 	})
-	order := rand.New(rand.NewPCG(t.lab.Seed, 1)).Perm(s.sensors) //nolint:gosec // as lanes have sensors by hash
+	order := rand.New(rand.NewPCG(t.lab.Seed, 1)).Perm(s.sensors) //nolint:gosec // like the lanes' hashing
 	f := c.Fleet(s.writers, shape.PerCommand(s.perUpdate), order)
 	each := any(1)
 	if s.shape.Kind == shape.Buckets {
@@ -161,12 +157,12 @@ func (t *trial) write(ctx context.Context, m *bench.MongoDB, s writing) (w writt
 		for _, one := range f.Workers {
 			w.created += len(one.Sensors)
 			for i := range one.Next {
-				one.Next[i] = uint64(s.perUpdate) //nolint:gosec // so that an hour ends with an update
+				one.Next[i] = uint64(s.perUpdate) //nolint:gosec // an hour then ends with an update
 			}
 		}
 	}
 	m.Settle(ctx)
-	c.Took() // by filling
+	c.Took() // discards the filling
 	sensors := 0
 	w.spent = m.Measure(ctx, func(ctx context.Context) {
 		until := time.Now().Add(s.length)
@@ -178,7 +174,7 @@ func (t *trial) write(ctx context.Context, m *bench.MongoDB, s writing) (w writt
 	return w
 }
 
-// percentages returns a source of readings with a number of fields.
+// percentages returns a source with this number of fields.
 func (t *trial) percentages(fields int) shape.Numbers {
 	var names []string
 	for f := range fields {
@@ -191,14 +187,14 @@ func (t *trial) percentages(fields int) shape.Numbers {
 type bend struct {
 	perUpdate                []int
 	sensors, fields, writers int
-	length                   time.Duration // of writing, for each point
+	length                   time.Duration // writing time per point
 }
 
-// bendInterval makes an hour end with an update, for every number of readings per update.
+// bendInterval makes an hour end with an update, for any number of readings per update.
 const bendInterval = 6 * time.Second
 
-// fullBend has few sensors, so that a lane's command does not take seconds if an update
-// has one reading: one that times out is sent again, which would distort the cost.
+// fullBend has few sensors, so that a command of one-reading updates does not take seconds: a
+// timeout would send it again and distort the cost.
 func fullBend() bend {
 	return bend{perUpdate: []int{1, 2, 5, 12, 60, 300}, sensors: 1000, fields: 4, writers: 4, length: 5 * time.Second}
 }
@@ -206,8 +202,8 @@ func fullBend() bend {
 // Columns of the curve.
 const bucketsOf, seriesOf = "buckets", "time series"
 
-// curve measures MongoDB's cost per reading by readings per update, and compares it with
-// that of a document per reading.
+// curve measures MongoDB's cost per reading by readings per update, and compares it with a
+// document per reading.
 func (t *trial) curve(ctx context.Context, b bend) {
 	t.onMongoDB(ctx, ordinary(), func(m *bench.MongoDB) {
 		for i := range t.lab.Repeats {
@@ -225,7 +221,7 @@ func (t *trial) curve(ctx context.Context, b bend) {
 	}
 }
 
-// curveOnce measures each point once, and the raw inserts, which are the same for all.
+// curveOnce measures each point once, and the raw inserts, which all points share.
 func (t *trial) curveOnce(ctx context.Context, m *bench.MongoDB, b bend, round string) {
 	t.lab.Step("curve %s: insertMany, a document per reading", round)
 	m.Settle(ctx)
@@ -245,8 +241,8 @@ func (t *trial) curveOnce(ctx context.Context, m *bench.MongoDB, b bend, round s
 	}
 }
 
-// crossing returns the x at which a falling cost crosses a level, interpolated between
-// the measured points on logarithmic axes. NaN: it is always above or always below.
+// crossing returns the x at which a falling cost crosses a level, interpolated between the
+// measured points on logarithmic axes; NaN if it never does.
 func crossing(x, cost []float64, level float64) float64 {
 	for i := 1; i < len(x); i++ {
 		if above, below := cost[i-1], cost[i]; above >= level && below < level {
@@ -275,35 +271,34 @@ func curveTables() []bench.Table {
 	}
 }
 
-// inserts are what a program without Brim does: it inserts a document for each reading
-// of sensors with the driver, three writers at once, unordered and with majority write
-// concern.
+// inserts are what a program without Brim does: insert a document per reading with the driver,
+// using three unordered writers and write concern majority.
 type inserts struct {
 	source   shape.Source
-	interval time.Duration // of event time, between two readings of a sensor
+	interval time.Duration // of event time, between a sensor's readings
 	kind     shape.Kind    // empty: shape.Plain
-	// sensors are as many as all calls of a round need, so that all calls are of one size.
-	sensors, perSensor, perCall int     // perSensor is how many readings of one stand together
-	rate                        float64 // documents a second; 0: as fast as possible
-	// checkpointed measurements include a checkpoint of what was inserted.
+	// sensors are as many as a round of calls needs, so that all calls have the same size.
+	sensors, perSensor, perCall int     // perSensor is how many readings of one sensor are adjacent
+	rate                        float64 // documents per second; 0: as fast as possible
+	// checkpointed measurements include a checkpoint of the inserted documents.
 	checkpointed bool
 }
 
 const (
 	rawWriters = 3
-	perCall    = 100 // readings of a request of brim load, and documents of a call beside it
-	together   = 60  // readings of a sensor, where they are grouped
+	perCall    = 100 // readings per request of brim load, and documents per call compared with it
+	together   = 60  // readings of a sensor in a group
 )
 
-// besideLoad are the inserts compared with what brim load sends. The number of sensors does not
-// matter to them, since the only index is that of _id.
+// besideLoad are the inserts to compare with brim load. Their number of sensors does not
+// matter, because the only index is that of _id.
 func besideLoad(source shape.Source, interval time.Duration) inserts {
 	return inserts{source: source, interval: interval, sensors: 10 * rawWriters * perCall, perSensor: 1, perCall: perCall}
 }
 
-// rawSides are the sides that insert what the hosts send: the first a step of the hosts in
-// each call, and the second into a time-series collection, where each call has whole groups,
-// and each writer hosts of its own, since two who share a group would make two buckets of it.
+// rawSides insert what the hosts send. The first has a step of all hosts in each call. The
+// second, into a time-series collection, has whole groups in each call and separate hosts per
+// writer, because two writers sharing a group would make two buckets of it.
 func rawSides(of hosts) map[string]inserts {
 	return map[string]inserts{
 		rawDocuments: {source: named{of}, interval: interval, sensors: rawWriters * len(of), perSensor: 1, perCall: len(of)},
@@ -311,8 +306,7 @@ func rawSides(of hosts) map[string]inserts {
 	}
 }
 
-// measure inserts for a duration, from an event time on, into a collection that is
-// dropped afterwards.
+// measure inserts for a while, from an event time on, into a collection that it then drops.
 func (in inserts) measure(ctx context.Context, m *bench.MongoDB, begin time.Time, length time.Duration) (documents int64, spent bench.Spent) {
 	c := shape.New(ctx, m, shape.Config{
 		Name: rawCollection, Shape: shape.Shape{Kind: cmp.Or(in.kind, shape.Plain)}, Compressor: store.Snappy, Unordered: true, PerUpdate: in.perSensor,

@@ -18,10 +18,10 @@ import (
 
 const (
 	journalWriters = 4
-	journalKept    = 256 << 20 // bytes, so that what is written does not go to the disk
+	journalKept    = 256 << 20 // bytes, few enough that the kernel does not write them to disk
 )
 
-// unsynced is the journal's own files, which are never made durable.
+// unsynced is the journal's regular files without syncing.
 type unsynced struct{ journal.Files }
 
 type unsyncedFile struct{ journal.File }
@@ -40,8 +40,7 @@ func (u unsynced) Open(name string, write bool) (journal.File, error) {
 
 func (unsynced) SyncDir(string) error { return nil }
 
-// journal measures what appending costs without the disk: in files whose Sync
-// does nothing.
+// journal measures what appending costs without the disk: Sync does nothing.
 func (t *trial) journal(ctx context.Context) {
 	readings := journalBatch(newHosts(linesOf))
 	for i := range t.lab.Repeats {
@@ -50,7 +49,7 @@ func (t *trial) journal(ctx context.Context) {
 	}
 }
 
-// journalBatch is a step as ingest hands it on.
+// journalBatch is a step as ingest passes it on.
 func journalBatch(hosts hosts) *batch.Batch {
 	b := batch.NewBuilder(time.Now())
 	for i, r := range hosts.step(0, time.Now()) {
@@ -76,13 +75,13 @@ func (t *trial) journalOnce(ctx context.Context, readings *batch.Batch) {
 		Dir: dir, Session: batch.NewSession(), Files: unsynced{journal.Disk()},
 		Streams: map[string]journal.Stream{collection: {Storage: "bucket", Target: collection, Granularity: time.Hour}},
 	}))
-	runtime.GC() // of what the run before left
+	runtime.GC() // clears what the previous run left
 	before := bench.Must(machine.CPU(os.Getpid()))
 	begin, start := j.End(), time.Now()
 	var written atomic.Int64 // batches
 	bench.Together(ctx, journalWriters, func(ctx context.Context, _ int) {
 		for ; time.Since(start) < t.length; written.Add(1) {
-			view := readings.View(nil) // the batch belongs to the journal then
+			view := readings.View(nil) // the journal takes ownership
 			bench.Must(j.Append(ctx, &view, batch.Request{Want: telemetry.Journaled}))
 			if end := j.End(); end > journalKept {
 				j.Trim(end - journalKept)

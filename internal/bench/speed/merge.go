@@ -17,21 +17,20 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// A course is a load of many sensors that each report rarely, for which merging over
-// time is made.
+// A course is a load of many sensors that each report rarely, the case that merging is for.
 type course struct {
 	name     string // in tables
 	sensors  int
-	interval time.Duration // between two readings of a sensor
+	interval time.Duration // between a sensor's readings
 	flushMax time.Duration
-	flags    []string // of brim serve; none: its defaults
-	// speedup is how many times faster than the clock time runs. The number of sensors,
-	// their interval and --flush-max are divided by it. The rates of readings and of
-	// updates, and the readings per update, stay the same.
+	flags    []string // for brim serve; none: its defaults
+	// speedup is how much faster than the clock event time runs. Sensors, their interval and
+	// --flush-max are divided by it, so that readings/s, updates/s and readings per update stay
+	// the same.
 	speedup int
 }
 
-// often is the most common installation, for which Brim's defaults are made.
+// often is the most common installation, which Brim's defaults suit.
 func often() course {
 	return course{name: "10,000 sensors every 5 s", sensors: 10_000, interval: 5 * time.Second, flushMax: 5 * time.Minute, speedup: 1}
 }
@@ -43,16 +42,16 @@ func eachMinute() course {
 	}
 }
 
-// waits is how long a reading may wait.
+// waits returns how long a reading may wait.
 func (c *course) waits() time.Duration { return c.flushMax / time.Duration(c.speedup) }
 
-// length of a measurement: three times as long as readings may wait.
+// length of a measurement: three times the wait.
 func (c *course) length() time.Duration { return 3 * c.waits() }
 
-// running is how many sensors report.
+// running returns how many sensors report.
 func (c *course) running() int { return (c.sensors + c.speedup - 1) / c.speedup }
 
-// rate in readings a second.
+// rate is in readings per second.
 func (c *course) rate() float64 {
 	return float64(c.running()*c.speedup) / c.interval.Seconds()
 }
@@ -61,10 +60,10 @@ func (c *course) serve() []string {
 	if c.speedup == 1 {
 		return c.flags
 	}
-	return append(append([]string{}, c.flags...), "--flush-max", c.waits().String()) // the last value of a flag counts
+	return append(append([]string{}, c.flags...), "--flush-max", c.waits().String()) // the last value of a flag wins
 }
 
-// load returns the flags of brim load for a duration.
+// load returns flags for brim load.
 func (c *course) load(length time.Duration, more ...string) []string {
 	return append([]string{
 		"--sensors", strconv.Itoa(c.running()), "--interval", c.interval.String(), "--speedup", strconv.Itoa(c.speedup),
@@ -72,7 +71,7 @@ func (c *course) load(length time.Duration, more ...string) []string {
 	}, more...)
 }
 
-// row is the name of one side in tables.
+// row names one side in tables.
 func (c *course) row(side string) string {
 	if c.speedup == 1 {
 		return c.name + ": " + side
@@ -80,8 +79,8 @@ func (c *course) row(side string) string {
 	return fmt.Sprintf("%s, time %d times as fast: %s", c.name, c.speedup, side)
 }
 
-// mostRaw is the longest time for which raw inserts are measured. Their cost does not
-// change over time, and mongod's checkpoints come every minute.
+// mostRaw caps how long raw inserts are measured. Their cost is constant, and mongod
+// checkpoints every minute.
 const mostRaw = 5 * time.Minute
 
 // Sides of a course.
@@ -91,9 +90,8 @@ const (
 	nothingDone = "mongod idle"
 )
 
-// merge compares the cost of a course through Brim with that of raw inserts at the same
-// rate. Brim's daemon does not run during the inserts, because it reads mongod's
-// counters.
+// merge compares the cost of a course through Brim with raw inserts at the same rate. The
+// daemon does not run during the inserts, because it polls mongod's counters.
 func (t *trial) merge(ctx context.Context, c course) {
 	for i := range t.lab.Repeats {
 		step := func(what string, takes time.Duration) {
@@ -120,17 +118,17 @@ func (t *trial) merge(ctx context.Context, c course) {
 	}
 }
 
-// idle measures the CPU of an idle mongod, which is part of the cost of both sides.
+// idle measures an idle mongod's CPU, which is part of the cost of both sides.
 func (t *trial) idle(ctx context.Context, m *bench.MongoDB, c course) {
 	m.Settle(ctx)
 	spent := m.Measure(ctx, func(ctx context.Context) { bench.Check(machine.Pause(ctx, t.length)) })
 	t.lab.Add("merge", c.row(nothingDone), mongodOf, spent.CPU/(c.rate()*spent.Seconds))
 }
 
-// rawPrefix makes sensor ids as long as those of brim load.
+// rawPrefix makes sensor IDs as long as brim load's.
 const rawPrefix = "load-mi8dk3f2-"
 
-// mergeRaw is the side of the raw inserts.
+// mergeRaw measures raw inserts.
 func (t *trial) mergeRaw(ctx context.Context, m *bench.MongoDB, c course) {
 	sensors := shape.Untagged{Source: bench.Must(load.NewSensors(load.SensorsConfig{Count: 10 * rawWriters * perCall, Seed: t.lab.Seed, Prefix: rawPrefix}))}
 	m.Settle(ctx)
@@ -143,8 +141,8 @@ func (t *trial) mergeRaw(ctx context.Context, m *bench.MongoDB, c course) {
 	t.lab.Add("merge", row, mongodOf, spent.CPU/n)
 }
 
-// mergeBrim is the side of Brim. The clock starts after the load has run for as long as
-// readings may wait, and stops when all are stored and a checkpoint is written.
+// mergeBrim measures Brim. The clock starts once the load has run for as long as readings may
+// wait, and stops once all are stored and a checkpoint is written.
 func (t *trial) mergeBrim(ctx context.Context, m *bench.MongoDB, c course) {
 	t.rig(ctx, m, c.serve(), func(ctx context.Context, r *rig) {
 		wait := r.StartLoad(ctx, c.load(c.waits()+c.length())...)
@@ -166,7 +164,7 @@ func (t *trial) mergeBrim(ctx context.Context, m *bench.MongoDB, c course) {
 	})
 }
 
-// allStored fails unless all readings of a load were acknowledged, and MongoDB has exactly
+// allStored fails unless all readings of a load were acknowledged and MongoDB has exactly
 // those.
 func (r *rig) allStored(ctx context.Context, sent *load.Result) {
 	if lost := sent.Dropped + sent.Failed + sent.Rejected; lost > 0 {
@@ -175,7 +173,7 @@ func (r *rig) allStored(ctx context.Context, sent *load.Result) {
 	expect(r.stored(ctx), sent.Acked, "readings", "acknowledged")
 }
 
-// addTriggers adds the share of the readings that each trigger sent in a measurement.
+// addTriggers adds each trigger's share of the readings sent in a measurement.
 func (r *rig) addTriggers(row string, s *bench.DaemonSpent) {
 	sent, all := make([]float64, len(triggers)), 0.
 	for i, trigger := range triggers {
@@ -189,14 +187,13 @@ func (r *rig) addTriggers(row string, s *bench.DaemonSpent) {
 	}
 }
 
-// watchEvery is short compared with how long readings wait, and long compared with the
-// time that a scrape takes the daemon.
+// watchEvery is short compared with how long readings wait, and long compared with a scrape.
 const watchEvery = 2 * time.Second
 
-// triggers are the daemon's triggers of updates.
+// triggers are what causes the daemon's updates.
 var triggers = [...]string{"budget", "readings", "age", "memory", "journal", "flush", "request", "retry"}
 
-// known returns a value, or 0 if the daemon does not report it yet.
+// known returns a value, or 0 while the daemon does not report it yet.
 func known(v float64) float64 {
 	if math.IsNaN(v) {
 		return 0
@@ -204,8 +201,8 @@ func known(v float64) float64 {
 	return v
 }
 
-// A watch samples a daemon's metrics at intervals: bytes of memory and of the journal, the
-// age of the oldest reading that is not in MongoDB, and how late updates are, in seconds.
+// A watch periodically samples a daemon: bytes of memory and journal, the age of the oldest
+// reading not yet in MongoDB, and the lateness of updates, in seconds.
 type watch struct {
 	memory, journal, unseen, pastDue bench.Samples
 	stop                             func() error
@@ -214,26 +211,26 @@ type watch struct {
 func (r *rig) watch(ctx context.Context) *watch {
 	w := &watch{}
 	w.stop = bench.Every(ctx, watchEvery, func(ctx context.Context) {
-		look := bench.Must(r.Look(ctx))
+		sample := bench.Must(r.Look(ctx))
 		now, _ := r.memory()
 		w.memory = append(w.memory, now)
-		w.journal = append(w.journal, known(look.Value("brim_journal_bytes", nil)))
-		w.unseen = append(w.unseen, known(look.Value("brim_queue_oldest_seconds", nil)))
-		w.pastDue = append(w.pastDue, known(look.Value("brim_queue_past_due_seconds", nil)))
+		w.journal = append(w.journal, known(sample.Value("brim_journal_bytes", nil)))
+		w.unseen = append(w.unseen, known(sample.Value("brim_queue_oldest_seconds", nil)))
+		w.pastDue = append(w.pastDue, known(sample.Value("brim_queue_past_due_seconds", nil)))
 	})
 	return w
 }
 
-// updatesIn are the updates that were stored in a measurement, by their readings.
+// updatesIn returns the updates stored in a measurement, by number of readings.
 func updatesIn(s *bench.DaemonSpent) scrape.Histogram {
 	const updates = "brim_store_update_readings"
 	return s.After.Histogram(updates, nil).Since(s.Before.Histogram(updates, nil))
 }
 
-// sped is the longest time that a reading waits if time is sped up.
+// sped is the longest wait of a reading in sped-up time.
 const sped = 20 * time.Second
 
-// faster is the course with its time sped up.
+// faster returns the course with time sped up.
 func (c course) faster() course {
 	c.speedup = int(c.flushMax / sped)
 	return c
@@ -258,14 +255,14 @@ func mergeTables() []bench.Table {
 	}
 }
 
-// mergedCPU is the claim about MongoDB's CPU on a course.
+// mergedCPU words the claim about MongoDB's CPU on a course.
 func mergedCPU(c course) string {
 	return "MongoDB's CPU per reading, checkpoints included, compared with raw insertMany of a document per reading at the same rate: " + c.row(throughBrim)
 }
 
 const (
 	mostPastDue = 10              // seconds that an update may be late
-	held        = 5 * time.Minute // how long a rate is held, after as long as readings may wait
+	held        = 5 * time.Minute // how long a rate is held after the wait
 	heldSped    = 40 * time.Second
 	// defaultQueue is the default of --queue-max-bytes.
 	defaultQueue = 1 << 30
@@ -276,18 +273,18 @@ type climb struct {
 	course
 
 	rates  []int         // readings a second
-	length time.Duration // of each, after as long as readings may wait
+	length time.Duration // of each rate, after the wait
 }
 
-// climbers is a course of sensors that report every 5 s, as many as a rate needs.
+// climbers is a course of sensors every 5 s, whose number depends on the rate.
 func climbers() course {
 	c := often()
 	c.name = "sensors that report every 5 s"
 	return c
 }
 
-// climbing returns the rates to try. If time is sped up, less waits in memory, so the memory
-// is reduced by the same factor.
+// climbing returns the rates to try. Sped-up time keeps fewer readings waiting, so the memory
+// for them is reduced by the same factor.
 func climbing(c course, length time.Duration) climb {
 	if c.speedup > 1 {
 		c.flags = []string{"--queue-max-bytes", strconv.Itoa(defaultQueue / c.speedup)}
@@ -295,7 +292,7 @@ func climbing(c course, length time.Duration) climb {
 	return climb{course: c, rates: []int{6_000, 12_000, 20_000, 30_000, 45_000, 60_000}, length: length}
 }
 
-// rate searches for the highest rate at which no update is late.
+// rate finds the highest rate at which no update is late.
 func (t *trial) rate(ctx context.Context, c climb) {
 	highest := 0
 	for _, rate := range c.rates {
@@ -311,7 +308,7 @@ func (t *trial) rate(ctx context.Context, c climb) {
 	t.lab.Add("highest", c.row(throughBrim), rateOf, float64(highest))
 }
 
-// hold puts a load on the daemon, and reports whether it keeps up.
+// hold applies a load and reports whether the daemon keeps up.
 func (r *rig) hold(ctx context.Context, c *climb) (ok bool) {
 	wait := r.StartLoad(ctx, c.load(c.waits()+c.length, "--target", "grpc://"+r.GRPC, "--http", "http://"+r.HTTP)...)
 	bench.Check(machine.Pause(ctx, c.waits()))

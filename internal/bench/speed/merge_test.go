@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// few is a course of a few seconds.
+// few is a course that takes a few seconds.
 func few() course {
 	return course{name: "few", sensors: 400, interval: 2 * time.Second, flushMax: 2 * time.Second, speedup: 2, flags: []string{"--flush-interval", "100ms"}}
 }
@@ -59,7 +59,7 @@ func TestRateIsTriedAndShown(t *testing.T) {
 	assert.InDelta(t, 100*r.Table("rates").Median(row, heldOf), highest, 0)
 }
 
-// TestWaiting queries readings that wait. The experiment itself checks the answers.
+// TestWaiting queries waiting readings. The experiment itself checks the answers.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	b := backlog{sensors: 500, each: 3, queries: 5, listed: 2}

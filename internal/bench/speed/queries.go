@@ -26,21 +26,21 @@ const (
 	p50Of                             = "p50"
 )
 
-// An archive is sensors that report often, for a day, and those that have one reading.
+// An archive has sensors that report often for a day, and others with one reading each.
 type archive struct {
-	often, each int // sensors, and readings of each
+	often, each int // sensors, and readings per sensor
 	others      int
-	queries     int // for one sensor, of each kind; an eighth as many for all sensors
+	queries     int // of each kind about one sensor; an eighth as many about all sensors
 }
 
-// aDay is one of sensors that report every 5 s.
+// aDay is a day of sensors that report every 5 s.
 func aDay() archive { return archive{often: 20, each: 17_280, others: 10_000, queries: 40} }
 
 const archivePrefix = "q-"
 
-// sealedParts returns how many parts of buckets a daemon has sealed.
-func sealedParts(look scrape.Sample) float64 {
-	return known(look.Value("brim_seal_parts_total", scrape.Labels{"outcome": "sealed"}))
+// sealedParts returns how many bucket parts a daemon has sealed.
+func sealedParts(sample scrape.Sample) float64 {
+	return known(sample.Value("brim_seal_parts_total", scrape.Labels{"outcome": "sealed"}))
 }
 
 func queriesRow(query string, format store.Format) string {
@@ -50,7 +50,7 @@ func queriesRow(query string, format store.Format) string {
 	return query + ", documents"
 }
 
-// queries measures queries that users ask, from documents and from sealed columns.
+// queries measures typical user queries against documents and sealed columns.
 func (t *trial) queries(ctx context.Context, a archive) {
 	for i := range t.lab.Repeats {
 		for _, format := range []store.Format{store.Documents, store.Columns} {
@@ -59,13 +59,13 @@ func (t *trial) queries(ctx context.Context, a archive) {
 				from := r.archive(ctx, a, format)
 				r.settle(ctx)
 				t.lab.Step("queries %d of %d: %s", i+1, t.lab.Repeats, format)
-				r.query(ctx, a, format, from, rand.New(rand.NewPCG(t.lab.Seed, uint64(i)))) //nolint:gosec // which sensors
+				r.query(ctx, a, format, from, rand.New(rand.NewPCG(t.lab.Seed, uint64(i)))) //nolint:gosec // picks sensors
 			})
 		}
 	}
 }
 
-// archive writes the readings, and returns when they begin.
+// archive writes the readings and returns the start of their event time.
 func (r *rig) archive(ctx context.Context, a archive, format store.Format) (from time.Time) {
 	const interval = 5 * time.Second
 	const perSecond = 34_560
@@ -81,7 +81,7 @@ func (r *rig) archive(ctx context.Context, a archive, format store.Format) (from
 	return result.Setup.EventStart
 }
 
-// seal packs the windows that have ended, and returns when as many as expected are packed.
+// seal seals the ended windows, and returns once the expected number is sealed.
 func (r *rig) seal(ctx context.Context, windows int) {
 	r.beginSealing(ctx)
 	const pause = 100 * time.Millisecond
@@ -94,17 +94,17 @@ func (r *rig) seal(ctx context.Context, windows int) {
 	bench.Check(fmt.Errorf("%d windows were not sealed within %v", windows, storedTimeout))
 }
 
-// beginSealing makes the daemon seal the windows that have ended.
+// beginSealing makes the daemon seal the ended windows.
 func (r *rig) beginSealing(ctx context.Context) {
 	bench.Check(r.Ask(ctx, http.MethodPost, "/seal?stream="+collection, func(io.Reader) error { return nil }))
 }
 
-// query asks for random sensors.
+// query queries random sensors.
 func (r *rig) query(ctx context.Context, a archive, format store.Format, from time.Time, random *rand.Rand) {
 	span := bench.Between(from, from.Add(24*time.Hour))
 	newest := "/prometheus/api/v1/query?" + url.Values{"query": {`t{sensor=~"n-.*"}`}}.Encode()
-	one := func(behind string) func() string {
-		return func() string { return "/v1/sensors/" + archivePrefix + strconv.Itoa(1+random.IntN(a.often)) + behind }
+	one := func(suffix string) func() string {
+		return func() string { return "/v1/sensors/" + archivePrefix + strconv.Itoa(1+random.IntN(a.often)) + suffix }
 	}
 	r.ask(ctx, "queries", []repeatedQuery{
 		{queriesRow(dayQuery, format), a.queries, a.each, `"ts":`, one(fmt.Sprintf("/readings?limit=%d&", a.each) + span)},
@@ -120,13 +120,13 @@ func queriesTable() bench.Table {
 	}
 }
 
-// A backlog is readings that a daemon has acknowledged and not written yet, and the
-// queries that it answers meanwhile.
+// A backlog is acknowledged readings that a daemon has not written yet, and the queries it
+// answers meanwhile.
 type backlog struct {
 	sensors int
-	each    int // readings of a sensor that wait; one more is stored
+	each    int // waiting readings per sensor; one more is stored
 	queries int // of each kind
-	listed  int // pages of sensors to ask for
+	listed  int // pages of sensors to request
 }
 
 func fullBacklog(quick bool) backlog {
@@ -137,7 +137,7 @@ func fullBacklog(quick bool) backlog {
 	return b
 }
 
-// patient are settings with which a daemon writes nothing unless asked.
+// patient keeps a daemon from writing anything unless asked.
 var patient = []string{
 	"--granularity", hourly, "--flush-max", "1h", "--merge-readings", "1000000", "--flush-budget", "0%", "--queue-max-bytes", "4GiB", "--stop-timeout", "1s",
 }
@@ -160,9 +160,9 @@ func (t *trial) waiting(ctx context.Context, b backlog) {
 		span := bench.Between(stored.Setup.EventStart, waiting.Setup.EventEnd)
 		for i := range t.lab.Repeats {
 			t.lab.Step("queries while readings wait, %d of %d", i+1, t.lab.Repeats)
-			random := rand.New(rand.NewPCG(t.lab.Seed, uint64(i))) //nolint:gosec // which sensors
-			one := func(behind string) func() string {
-				return func() string { return "/v1/sensors/" + waitingPrefix + strconv.Itoa(1+random.IntN(b.sensors)) + behind }
+			random := rand.New(rand.NewPCG(t.lab.Seed, uint64(i))) //nolint:gosec // picks sensors
+			one := func(suffix string) func() string {
+				return func() string { return "/v1/sensors/" + waitingPrefix + strconv.Itoa(1+random.IntN(b.sensors)) + suffix }
 			}
 			r.ask(ctx, "waiting", []repeatedQuery{
 				{pageQuery, b.queries, b.each + 1, `"ts":`, one("/readings?" + span)},
@@ -174,10 +174,10 @@ func (t *trial) waiting(ctx context.Context, b backlog) {
 	})
 }
 
-// backlogRate is how many readings a second are posted, more or less.
+// backlogRate is roughly how many readings per second are sent.
 const backlogRate = 20_000
 
-// post sends a number of readings of each sensor.
+// post sends readings of each sensor.
 func (r *rig) post(ctx context.Context, b backlog, each int, more ...string) *load.Result {
 	interval := time.Duration(b.sensors) * time.Second / backlogRate
 	return r.sends(ctx, b.sensors*each, append([]string{
@@ -186,7 +186,7 @@ func (r *rig) post(ctx context.Context, b backlog, each int, more ...string) *lo
 	}, more...)...)
 }
 
-// sends runs a load, of which all readings must be acknowledged.
+// sends runs a load, and fails unless all readings are acknowledged.
 func (r *rig) sends(ctx context.Context, readings int, flags ...string) *load.Result {
 	result := r.Load(ctx, flags...)
 	if result.Acked != int64(readings) {
@@ -197,26 +197,26 @@ func (r *rig) sends(ctx context.Context, readings int, flags ...string) *load.Re
 
 const waitingPrefix = "w-"
 
-// addWaiting checks that the readings wait, and adds how much memory they take.
+// addWaiting checks that the readings wait, and adds the memory they take.
 func (r *rig) addWaiting(ctx context.Context, b backlog, before float64) {
-	look := bench.Must(r.Look(ctx))
+	sample := bench.Must(r.Look(ctx))
 	n := float64(b.sensors * b.each)
-	if waits := look.Value("brim_queue_readings", nil); waits < 0.99*n {
+	if waits := sample.Value("brim_queue_readings", nil); waits < 0.99*n {
 		bench.Check(fmt.Errorf("only %.0f of %.0f readings wait", waits, n))
 	}
 	now, _ := r.memory()
-	r.lab.Row("backlog", fmt.Sprintf("%s readings of %s sensors", humanize.Comma(int64(n)), humanize.Comma(int64(b.sensors))), before, now, (now-before)/n, known(look.Value("brim_journal_bytes", nil))/n)
+	r.lab.Row("backlog", fmt.Sprintf("%s readings of %s sensors", humanize.Comma(int64(n)), humanize.Comma(int64(b.sensors))), before, now, (now-before)/n, known(sample.Value("brim_journal_bytes", nil))/n)
 }
 
-// A repeatedQuery is a query of one kind that is sent several times.
+// A repeatedQuery is a kind of query that is sent several times.
 type repeatedQuery struct {
 	row            string
-	times, entries int           // queries, and entries that each answer must have
-	sign           string        // of an entry: decoding the answer would take longer than the answer
+	times, entries int           // number of queries, and of entries in each answer
+	sign           string        // of an entry; counting it is cheaper than decoding the answer
 	path           func() string // of the next query
 }
 
-// ask asks on one connection, one query after the other, and adds how long the answers took.
+// ask sends queries one by one on one connection, and adds how long the answers took.
 func (r *rig) ask(ctx context.Context, table string, kinds []repeatedQuery) {
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()

@@ -19,7 +19,7 @@ const (
 	responseOf, fsyncOf         = "response p99", "fsync p99"
 )
 
-// requestRates are readings per second; unpaced stands for more than a daemon can answer.
+// requestRates are in readings per second; unpaced is more than a daemon can answer.
 var (
 	requestRates = []int{500, 2000, 8000, unpaced}
 	securedRates = []int{2000, unpaced}
@@ -43,8 +43,8 @@ func requestsTable() bench.Table {
 	}
 }
 
-// requests sends single readings at several rates, over HTTP and as messages of a gRPC
-// stream, which take turns on the same daemon; and over HTTP to a daemon with TLS.
+// requests sends single readings at several rates: over HTTP and as gRPC stream messages by
+// turns on one daemon, and over HTTP to a daemon with TLS.
 func (t *trial) requests(ctx context.Context, length time.Duration, rates, secured []int) {
 	for i := range t.lab.Repeats {
 		each := func(ctx context.Context, r *rig, rates []int, ways ...string) {
@@ -91,9 +91,9 @@ const (
 	p999Of      = "response p99.9"
 )
 
-// A tail is a load of single readings, and the work that the same disk has meanwhile.
+// A tail is a load of single readings, with other work on the same disk.
 type tail struct {
-	sensors, windows int           // that are there before
+	sensors, windows int           // stored beforehand
 	length           time.Duration // of the load
 	checkpoints      time.Duration // between two of them
 }
@@ -102,13 +102,13 @@ func fullTails() tail {
 	return tail{sensors: 2000, windows: 10, length: time.Minute, checkpoints: 15 * time.Second}
 }
 
-// rarely is a mongod that writes no checkpoint by itself while something is measured.
+// rarely is a mongod without timed checkpoints during a measurement.
 func rarely() bench.Setting {
 	return bench.Setting{CacheGB: bench.DefaultCache, CheckpointInterval: time.Hour}
 }
 
-// tails compares the slowest answers of a load with and without other work. Both daemons
-// begin with the same windows.
+// tails compares the slowest answers with and without other work. Both daemons start with the
+// same windows.
 func (t *trial) tails(ctx context.Context, c tail) {
 	sides := []string{withoutWork, withWork}
 	for i := range t.lab.Repeats {
@@ -123,9 +123,9 @@ func (t *trial) tails(ctx context.Context, c tail) {
 	}
 }
 
-// tail measures the answers of a load.
+// tail measures the answers under one load.
 func (r *rig) tail(ctx context.Context, c tail, side string) {
-	const each = 6 // readings of a window
+	const each = 6 // per window
 	sensors := strconv.Itoa(c.sensors)
 	span := time.Duration(c.windows) * time.Minute
 	interval := time.Minute / each
@@ -146,7 +146,7 @@ func (r *rig) tail(ctx context.Context, c tail, side string) {
 					return
 				}
 				compacted = true
-				bench.Check(machine.Pause(ctx, c.checkpoints/2)) // in which something is sealed
+				bench.Check(machine.Pause(ctx, c.checkpoints/2)) // lets some sealing happen first
 				bench.Check(r.m.Compact(ctx, collection))
 			})
 		}

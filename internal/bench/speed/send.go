@@ -31,14 +31,14 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
-// The load has the shape of the Time Series Benchmark Suite's use case
-// cpu-only: every host reports ten integers every ten seconds, with ten tags.
+// The load follows the Time Series Benchmark Suite's use case cpu-only: every host reports ten
+// integers every ten seconds, with ten tags.
 const (
 	measurementOf = "cpu"
-	interval      = 10 * time.Second // of event time, between two readings of a host
+	interval      = 10 * time.Second // of event time, between a host's readings
 	fieldsOf      = 10
-	variants      = 8 // of values; readings take one after the other
-	heatUp        = 5 // most that a value of the random walk changes between two variants
+	variants      = 8 // value sets that readings cycle through
+	heatUp        = 5 // largest change of a value between two variants
 	mostUsage     = 100
 )
 
@@ -54,12 +54,12 @@ var tagNames = [...]string{
 type hosts []host
 
 type host struct {
-	id     string                      // the key of its series in line protocol
-	tags   []telemetry.Tag             // in the order of tagNames
-	fields [variants][]telemetry.Field // in the order of fieldNames
+	id     string                      // series key in line protocol
+	tags   []telemetry.Tag             // ordered as tagNames
+	fields [variants][]telemetry.Field // ordered as fieldNames
 }
 
-// newHosts returns the same hosts for the same number.
+// newHosts returns the same hosts for the same n.
 func newHosts(n int) hosts {
 	all := make(hosts, n)
 	for i := range all {
@@ -91,8 +91,7 @@ func hostTags(number int, random *rand.Rand) (tags []telemetry.Tag) {
 	return tags
 }
 
-// seriesKey is the measurement and the tags in the order of their names, the
-// sensor's id of what comes as line protocol.
+// seriesKey is the measurement and the sorted tags: the sensor ID that line protocol gives.
 func seriesKey(tags []telemetry.Tag) string {
 	var pairs []string
 	for _, t := range tags {
@@ -102,10 +101,10 @@ func seriesKey(tags []telemetry.Tag) string {
 	return measurementOf + strings.Join(pairs, "")
 }
 
-// ID is that of a host, of which there may be several alike. Hosts are a shape.Source.
+// ID returns a host's ID, repeating beyond the last host. Hosts are a shape.Source.
 func (h hosts) ID(sensor int) string { return h[sensor%len(h)].id }
 
-// Tags are sorted, as Brim stores them.
+// Tags returns the tags sorted, as Brim stores them.
 func (h hosts) Tags(sensor int) []telemetry.Tag {
 	return slices.SortedFunc(slices.Values(h[sensor%len(h)].tags), func(a, b telemetry.Tag) int { return cmp.Compare(a.Name, b.Name) })
 }
@@ -115,13 +114,13 @@ func (h hosts) AppendFields(dst []telemetry.Field, sensor int, k uint64, _ time.
 	return append(dst, h[sensor%len(h)].fields[k%variants]...)
 }
 
-// named are hosts with nothing but a name, as a program has them that inserts documents.
+// named are hosts without tags, as a program that inserts documents would have them.
 type named struct{ hosts }
 
 func (n named) ID(sensor int) string   { return n.hosts[sensor%len(n.hosts)].tags[0].Value }
 func (named) Tags(int) []telemetry.Tag { return nil }
 
-// step returns a reading of each host, all at one time.
+// step returns a reading of each host, all with the same time.
 func (h hosts) step(k uint64, at time.Time) []telemetry.Reading {
 	readings := make([]telemetry.Reading, len(h))
 	for i := range h {
@@ -132,9 +131,9 @@ func (h hosts) step(k uint64, at time.Time) []telemetry.Reading {
 
 // A format is a way to send readings.
 type format struct {
-	path, contentType string // of HTTP; empty: gRPC
+	path, contentType string // for HTTP; empty: gRPC
 	encode            func(readings []telemetry.Reading) ([]byte, error)
-	// stamp appends a time as encode does; all of them have the same length.
+	// stamp appends a time the way encode does. All times have the same length.
 	stamp func(dst []byte, at time.Time) []byte
 }
 
@@ -167,7 +166,7 @@ func encodeNDJSON(readings []telemetry.Reading) ([]byte, error) {
 	return telemetry.AppendNDJSON(nil, readings), nil
 }
 
-// encodeSeries makes a WriteRequest with a series for each reading.
+// encodeSeries makes a WriteRequest with one series per reading.
 func encodeSeries(readings []telemetry.Reading) ([]byte, error) {
 	request := &telemetrypb.WriteRequest{Ack: telemetrypb.Ack_ACK_JOURNALED}
 	for i := range readings {
@@ -184,16 +183,15 @@ func encodeSeries(readings []telemetry.Reading) ([]byte, error) {
 	return proto.Marshal(request)
 }
 
-// A body is a request made beforehand, of which only the timestamps change, so
-// that sending it costs next to nothing. All readings have the same time: it is
-// one step of the hosts.
+// A body is a prebuilt request in which only the timestamps change, so that sending it costs
+// next to nothing. It is one step of the hosts, so all its readings have the same time.
 type body struct {
 	text   []byte
-	stamps []int // where the timestamps stand
+	stamps []int // offsets of the timestamps
 	stamp  func(dst []byte, at time.Time) []byte
 }
 
-// newBody makes a step with the values of a variant.
+// newBody encodes a step with a variant's values.
 func (f format) newBody(of hosts, variant uint64) (*body, error) {
 	stampedAt := time.Unix(1.7e9, 0).UTC()
 	text, err := f.encode(of.step(variant, stampedAt))
@@ -201,13 +199,13 @@ func (f format) newBody(of hosts, variant uint64) (*body, error) {
 		return nil, fmt.Errorf("make a request: %w", err)
 	}
 	b, mark := &body{text: text, stamp: f.stamp}, f.stamp(nil, stampedAt)
-	for at := 0; ; at += len(mark) {
-		next := bytes.Index(text[at:], mark)
+	for from := 0; ; from += len(mark) {
+		next := bytes.Index(text[from:], mark)
 		if next < 0 {
 			break
 		}
-		at += next
-		b.stamps = append(b.stamps, at)
+		from += next
+		b.stamps = append(b.stamps, from)
 	}
 	if len(b.stamps) != len(of) {
 		return nil, fmt.Errorf("make a request: it has %d timestamps, not %d", len(b.stamps), len(of))
@@ -215,23 +213,23 @@ func (f format) newBody(of hosts, variant uint64) (*body, error) {
 	return b, nil
 }
 
-// moveTo sets the time.
+// moveTo sets the time of all readings.
 func (b *body) moveTo(at time.Time) {
 	var room [20]byte
 	stamp := b.stamp(room[:0], at)
-	for _, place := range b.stamps {
-		copy(b.text[place:], stamp)
+	for _, offset := range b.stamps {
+		copy(b.text[offset:], stamp)
 	}
 }
 
 const (
-	linesOf       = 1000                   // readings of a request
-	answerTimeout = time.Minute            // of one request
-	fullPause     = 100 * time.Millisecond // before a request is repeated that the daemon had no room for
+	linesOf       = 1000                   // per request
+	answerTimeout = time.Minute            // for one request
+	fullPause     = 100 * time.Millisecond // before retrying a request that the daemon had no room for
 )
 
-// A sender sends the hosts' readings in one format, step by step. Each connection has
-// requests of its own: a step takes one for each thousand hosts.
+// A sender sends the hosts' readings in one format, step by step. A step takes one request per
+// thousand hosts; each connection has its own.
 type sender struct {
 	format
 
@@ -254,15 +252,15 @@ func newSender(of format, all hosts) (*sender, error) {
 	return s, nil
 }
 
-// send sends for some time, from an event time on, in whose order all connections
-// together go. It returns how many readings the daemon has accepted.
+// send sends steps from an event time on for a while; the connections share their sequence. It
+// returns how many readings the daemon accepted.
 func (s *sender) send(ctx context.Context, d *bench.Daemon, begin time.Time, length time.Duration) (readings int64) {
 	var given atomic.Int64 // requests
 	end := time.Now().Add(length)
 	bench.Together(ctx, connections, func(ctx context.Context, c int) {
 		bodies, sent := &s.bodies[c], 0
-		// request returns the next one; requests that may be unanswered have bodies of
-		// their own.
+		// request returns the next body. Requests that may be unanswered at the same time have
+		// different bodies.
 		request := func() ([]byte, bool) {
 			if ctx.Err() != nil || !time.Now().Before(end) {
 				return nil, false
@@ -283,7 +281,7 @@ func (s *sender) send(ctx context.Context, d *bench.Daemon, begin time.Time, len
 	return given.Load() * linesOf
 }
 
-// post sends on one connection, each request when the one before is answered.
+// post sends on one connection, waiting for each answer before the next request.
 func (s *sender) post(ctx context.Context, address string, request func() ([]byte, bool)) error {
 	client := &http.Client{Transport: &http.Transport{}, Timeout: answerTimeout}
 	defer client.CloseIdleConnections()
@@ -304,7 +302,7 @@ func (s *sender) post(ctx context.Context, address string, request func() ([]byt
 		switch resp.StatusCode {
 		case http.StatusOK, http.StatusNoContent:
 			text, ok = request()
-		case http.StatusServiceUnavailable: // nothing was taken
+		case http.StatusServiceUnavailable: // nothing was accepted
 			if err := machine.Pause(ctx, fullPause); err != nil {
 				return err
 			}
@@ -315,12 +313,12 @@ func (s *sender) post(ctx context.Context, address string, request func() ([]byt
 	return nil
 }
 
-// window is how many requests of a call may be unanswered.
+// window is the maximum number of unanswered requests in a call.
 const window = 4
 
-// stream sends encoded WriteRequests in one call of WriteStream until there are
-// none, up to window of them unanswered at a time. A request is asked for when
-// there is room for it. An answer that refuses anything is an error.
+// stream sends encoded WriteRequests in one WriteStream call until request returns false, at
+// most window of them unanswered. It fetches a request once there is room. An answer that
+// rejects readings is an error.
 func stream(ctx context.Context, address string, request func() ([]byte, bool)) (err error) {
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())
 	if err != nil {
@@ -344,7 +342,7 @@ func stream(ctx context.Context, address string, request func() ([]byte, bool)) 
 			if !ok {
 				return call.CloseSend()
 			}
-			if err := call.SendMsg(rawMessage(text)); err != nil && !errors.Is(err, io.EOF) { // of which receiving tells why
+			if err := call.SendMsg(rawMessage(text)); err != nil && !errors.Is(err, io.EOF) { // for io.EOF the receiver gets the actual error
 				return err
 			}
 		}
@@ -366,11 +364,10 @@ func stream(ctx context.Context, address string, request func() ([]byte, bool)) 
 	return sides.Wait()
 }
 
-// A rawMessage is a message that is encoded already.
+// A rawMessage is an already encoded message.
 type rawMessage []byte
 
-// rawCodec passes on a rawMessage as it is, and all else to the codec of
-// protobuf.
+// rawCodec passes a rawMessage through and leaves everything else to the protobuf codec.
 type rawCodec struct{ encoding.CodecV2 }
 
 // Marshal implements encoding.CodecV2.

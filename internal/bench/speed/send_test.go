@@ -26,7 +26,7 @@ import (
 
 var moved = time.Date(2026, 3, 4, 5, 6, 10, 0, time.UTC)
 
-// sent is a reading as one who takes a request reads it.
+// sent is a reading as the receiver decodes it.
 type sent struct {
 	sensor string
 	at     time.Time
@@ -34,7 +34,7 @@ type sent struct {
 	tags   map[string]string
 }
 
-// expected is the readings of a step.
+// expected returns the readings of a step.
 func expected(hosts hosts, variant int) []sent {
 	readings := make([]sent, len(hosts))
 	for i := range hosts {
@@ -50,7 +50,7 @@ func expected(hosts hosts, variant int) []sent {
 	return readings
 }
 
-// bodyOf is a step of the hosts at that time.
+// bodyOf encodes a step of the hosts at the time moved.
 func bodyOf(t *testing.T, format string, hosts hosts, variant uint64) []byte {
 	t.Helper()
 	b, err := formats[format].newBody(hosts, variant)
@@ -146,8 +146,8 @@ func TestSeriesKeyHasTheTagsInTheOrderOfTheirNames(t *testing.T) {
 	assert.Equal(t, "cpu,arch=a,datacenter=d,hostname=host_0,os=o,rack=1,region=r,service=2,service_environment=e,service_version=3,team=t", seriesKey(tags))
 }
 
-// TestConnectionsGoThroughPartsStepsAndVariants together: each request is sent once, by one
-// of them.
+// TestConnectionsGoThroughPartsStepsAndVariants checks that connections together send each
+// request once.
 func TestConnectionsGoThroughPartsStepsAndVariants(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -158,7 +158,7 @@ func TestConnectionsGoThroughPartsStepsAndVariants(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if len(seen) == 7 {
-			w.WriteHeader(http.StatusServiceUnavailable) // it is sent again
+			w.WriteHeader(http.StatusServiceUnavailable) // the sender retries
 		}
 		seen[string(text)]++
 	}))
@@ -188,7 +188,7 @@ func TestConnectionsGoThroughPartsStepsAndVariants(t *testing.T) {
 	for text := range seen {
 		words := strings.Fields(text)
 		parts[words[0]] = true
-		assert.Len(t, slices.Compact(words[2:]), 1, "all readings of a request have one time")
+		assert.Len(t, slices.Compact(words[2:]), 1, "all readings of a request have the same time")
 	}
 	if n >= 3*linesOf {
 		assert.Equal(t, map[string]bool{"host_0": true, "host_1000": true, "host_2000": true}, parts)
@@ -215,7 +215,7 @@ func TestHostsAreTheSameEachTimeAndWithinBounds(t *testing.T) {
 	}
 }
 
-// TestCallsOfInsertsHaveWholeGroups, and all are of one size: each writer has sensors of its own.
+// TestCallsOfInsertsHaveWholeGroups also checks that calls are equal and writers share no sensor.
 func TestCallsOfInsertsHaveWholeGroups(t *testing.T) {
 	t.Parallel()
 	all := newHosts(hostsOf)
@@ -226,7 +226,7 @@ func TestCallsOfInsertsHaveWholeGroups(t *testing.T) {
 		assert.Equal(t, all[7].fields[3], in.source.AppendFields(nil, hostsOf+7, variants+3, moved), side)
 	}
 	for _, in := range []inserts{sides[rawDocuments], besideLoad(all, interval)} {
-		assert.Zero(t, in.sensors%(rawWriters*in.perCall), "all calls are of one size")
+		assert.Zero(t, in.sensors%(rawWriters*in.perCall), "all calls have the same size")
 	}
 	assert.Equal(t, "host_7", sides[rawDocuments].source.ID(7))
 	assert.Empty(t, sides[rawDocuments].source.Tags(7), "a program that inserts documents has nothing but the name")

@@ -1,13 +1,13 @@
-// Package speed is the experiment that measures what Brim promises of its speed,
-// with real daemons and mongods on this machine. `make bench` runs it.
+// Package speed is the experiment that checks Brim's speed promises with real daemons and
+// mongods on this machine. `make bench` runs it.
 //
 //	               ┌ inserts  driver, insertMany ────────────────────────┐
 //	hosts ─ sides ─┤                                                     ├─▶ the same mongod
 //	               └ sender   POST /write ─▶ brim serve ─▶ all is stored ┘
 //
-// A ratio is measured by one side after the other on the same mongod in a
-// fresh directory. A reading through Brim counts when it is stored, so the clock
-// runs until the journal has nothing left that is not.
+// The two sides of a ratio run one after the other on the same mongod in a fresh directory. A
+// reading sent through Brim counts once stored, so the clock runs until the journal has nothing
+// left to store.
 package speed
 
 import (
@@ -30,10 +30,10 @@ import (
 )
 
 const (
-	hostsOf       = 1000 // so that a request is a step of all
+	hostsOf       = 1000 // one request is one step of all hosts
 	hourly        = "1h"
 	connections   = 3
-	storedTimeout = 15 * time.Minute // in which all that was accepted must be stored
+	storedTimeout = 15 * time.Minute // for all accepted readings to be stored
 	quietTimeout  = 30 * time.Second
 	collection    = "readings" // the daemon's default stream
 	rawCollection = "raw"
@@ -55,14 +55,14 @@ const (
 	p99Of, mostUnseenOf, heldOf   = "p99", "unseen at most", "held"
 )
 
-// besideInserts is the claim that decides on the answer.
+// besideInserts is the claim that decides the answer.
 const besideInserts = "TSBS cpu-only over line protocol, stored in hourly buckets, compared with raw insertMany of a document per reading"
 
 // A trial is one run of the experiment.
 type trial struct {
 	lab    *bench.Lab
-	length time.Duration  // of sending on each side of a pair
-	m      *bench.MongoDB // of all rigs, which is emptied behind each; nil: each has its own
+	length time.Duration  // how long each side of a pair sends
+	m      *bench.MongoDB // shared by all rigs and emptied after each; nil: one per rig
 }
 
 func (t *trial) cells() []bench.Cell {
@@ -105,7 +105,7 @@ func (t *trial) cells() []bench.Cell {
 	return cells
 }
 
-// Experiment returns it.
+// Experiment returns the speed experiment.
 func Experiment() *bench.Experiment {
 	return &bench.Experiment{
 		Name:     "speed",
@@ -214,7 +214,7 @@ func claims() (all []bench.Claim) {
 	figure("allocations per reading, compact gRPC, all of the daemon", bench.AtMost, 2, bench.Count, bench.At("grpc", compactGRPC, allocationsOf))
 	factor("the same as NDJSON, compared with line protocol", bench.FactorAtLeast, 0.6, rate("ndjson", lineProtocol), rate("ndjson", ndjson))
 	factor("the same into a time-series collection, compared with raw insertMany of the same readings grouped by sensor", bench.FactorAtLeast, 0.9, rate("timeseries", rawSeries), rate("timeseries", lineProtocol))
-	// 15,000/s are offered exactly, so not all of them can be answered in the minute.
+	// Exactly 15,000/s are offered, so not all can be answered within the minute.
 	figure("single-reading JSON requests", bench.AtLeast, 0.995*singleRate, bench.PerSecond, rate("single", "all")).PublishedAs = ">= 15,000/s"
 	figure("the queue lag of single readings does not grow", bench.AtMost, 0, bench.Count, bench.At("single", "all", lagGrowsOf)).PublishedAs = "not growing"
 	factor("p99 of writes in the last tenth of an hourly bucket compared with the first", bench.FactorAtMost, 1.25, bench.At("fill", hourly, firstTenthOf), bench.At("fill", hourly, lastTenthOf))
@@ -257,41 +257,41 @@ func (t *trial) run(ctx context.Context) {
 	t.lab.RunCells(ctx, t.cells())
 }
 
-// Flags of a daemon: time series, and updates that carry blocks.
+// Daemon flags for time series and for column buckets.
 func inSeries() []string  { return []string{"--storage", string(store.TimeSeries)} }
 func inColumns() []string { return []string{"--bucket-format", string(store.Columns)} }
 
-// A rig is a daemon with a mongod of its own, in a fresh directory.
+// A rig is a daemon and its mongod.
 type rig struct {
 	*bench.Daemon
 	lab   *bench.Lab
 	m     *bench.MongoDB
-	begun int // measurements
-	each  any // readings in a document of the default stream, as an expression
+	begun int // number of measurements begun
+	each  any // readings per document of the default stream, as an expression
 }
 
-// on measures on a fresh rig.
+// on measures on a fresh mongod and daemon.
 func (t *trial) on(ctx context.Context, flags []string, measure func(ctx context.Context, r *rig)) {
 	t.onMongoDB(ctx, ordinary(), func(m *bench.MongoDB) { t.rig(ctx, m, flags, measure) })
 }
 
-// rig measures on a daemon that writes to a mongod.
+// rig measures on a new daemon that writes to m.
 func (t *trial) rig(ctx context.Context, m *bench.MongoDB, flags []string, measure func(ctx context.Context, r *rig)) {
 	t.measure(ctx, m, t.lab.Daemon(ctx, m, flags...), flags, measure)
 }
 
-// measure measures on a daemon with these flags, and closes it.
+// measure measures on a daemon started with these flags, and then closes it.
 func (t *trial) measure(ctx context.Context, m *bench.MongoDB, d *bench.Daemon, flags []string, measure func(ctx context.Context, r *rig)) {
 	r := &rig{Daemon: d, lab: t.lab, m: m, each: "$count"}
 	if slices.Contains(flags, string(store.TimeSeries)) {
-		r.each = 1 // a document is a reading
+		r.each = 1 // one document per reading
 	}
 	r.settle(ctx)
 	measure(ctx, r)
 	bench.Check(d.Close())
 }
 
-// ordinary is a mongod with its own default cache.
+// ordinary is a mongod with its default cache.
 func ordinary() bench.Setting { return bench.Setting{CacheGB: bench.DefaultCache} }
 
 func (t *trial) onMongoDB(ctx context.Context, s bench.Setting, measure func(m *bench.MongoDB)) {
@@ -303,9 +303,8 @@ func (t *trial) onMongoDB(ctx context.Context, s bench.Setting, measure func(m *
 	t.lab.On(ctx, s, measure)
 }
 
-// begin returns where the event time of the next measurement begins: so far back that
-// later ones, each a month after the one before, have passed as well. No two share
-// a bucket.
+// begin returns the start of the next measurement's event time. Measurements are a month apart
+// and all in the past, so that no two share a bucket.
 func (r *rig) begin() time.Time {
 	const monthsBack, month = 12, 30 * 24 * time.Hour
 	begin := time.Now().Truncate(time.Hour).Add(month * time.Duration(r.begun-monthsBack))
@@ -313,8 +312,8 @@ func (r *rig) begin() time.Time {
 	return begin
 }
 
-// settle makes mongod write its checkpoint and waits until it and the daemon are
-// quiet, so that one measurement does not pay for the one before.
+// settle makes mongod write a checkpoint and waits until it and the daemon are quiet, so that a
+// measurement does not pay for the previous one.
 func (r *rig) settle(ctx context.Context) {
 	r.m.Quiet(ctx, machine.Quiet{Share: 0.16, Looks: 3, Most: quietTimeout}, r.Daemon)
 }
@@ -330,7 +329,7 @@ func sumOf(ctx context.Context, coll *mongo.Collection, expression any) int64 {
 	return sums[0].N
 }
 
-// expect fails unless MongoDB has as many as were sent. what and how are for the error.
+// expect fails unless MongoDB has as many as were sent. what and how word the error.
 func expect(has, sent int64, what, how string) {
 	if has != sent {
 		bench.Check(fmt.Errorf("MongoDB has %d %s of %d that were %s", has, what, sent, how))
@@ -342,8 +341,8 @@ func (r *rig) stored(ctx context.Context) int64 {
 	return sumOf(ctx, r.m.Database().Collection(collection), r.each)
 }
 
-// pass sends through Brim and lets the clock run until the daemon has stored all.
-// It fails unless MongoDB has what was sent.
+// pass sends through Brim, with the clock running until the daemon has stored everything. It
+// fails unless MongoDB has what was sent.
 func (r *rig) pass(ctx context.Context, s *sender, length time.Duration, table, row string) {
 	before := r.stored(ctx)
 	readings := int64(0)
@@ -362,14 +361,14 @@ func (r *rig) pass(ctx context.Context, s *sender, length time.Duration, table, 
 		spent.Brim/n, spent.CPU/n, spent.Own/n, (spent.After.Value(mallocs, nil)-spent.Before.Value(mallocs, nil))/n)
 }
 
-// raw measures inserts.
+// raw measures raw inserts.
 func (r *rig) raw(ctx context.Context, in inserts, length time.Duration, table, row string) {
 	documents, spent := in.measure(ctx, r.m, r.begin(), length)
 	n := float64(documents)
 	r.lab.Row(table, row, n/spent.Seconds, math.NaN(), math.NaN(), spent.CPU/n, spent.Own/n)
 }
 
-// decode decodes the lines of a request again and again, into nothing.
+// decode repeatedly decodes the lines of a request and discards the result.
 func (r *rig) decode(ctx context.Context, s *sender, length time.Duration, table, row string) {
 	text, n := s.bodies[0][0][0].text, 0
 	spent := r.m.Measure(ctx, func(ctx context.Context) {
@@ -381,7 +380,7 @@ func (r *rig) decode(ctx context.Context, s *sender, length time.Duration, table
 	r.lab.Row(table, row, float64(n)/spent.Seconds, math.NaN(), math.NaN(), math.NaN(), spent.Own/float64(n))
 }
 
-// decodeLines reads everything that lines have.
+// decodeLines decodes every part of each line.
 func decodeLines(text []byte) {
 	d := lineprotocol.NewDecoderWithBytes(text)
 	for d.Next() {
@@ -400,8 +399,8 @@ func decodeLines(text []byte) {
 	}
 }
 
-// compare measures sides, which are formats that are sent through Brim and raw inserts, one
-// after the other on a quiet rig. They change places from repeat to repeat.
+// compare measures its sides, formats sent through Brim or raw inserts, one after another on a
+// quiet rig. Their order rotates from repeat to repeat.
 func (t *trial) compare(ctx context.Context, table string, flags []string, sides ...string) {
 	hosts, senders := newHosts(hostsOf), map[string]*sender{}
 	for _, side := range sides {
@@ -428,8 +427,7 @@ func (t *trial) compare(ctx context.Context, table string, flags []string, sides
 	}
 }
 
-// sameSensors fails unless all formats gave the same ids to the sensors, so that
-// they stored the same.
+// sameSensors fails unless all formats gave the sensors the same IDs, and so stored the same.
 func (r *rig) sameSensors(ctx context.Context) {
 	key := "sensorId"
 	if r.each != "$count" {
@@ -442,8 +440,7 @@ func (r *rig) sameSensors(ctx context.Context) {
 	}
 }
 
-// formats measures the cost of updates of sixty readings in both bucket formats, written by
-// lanes.
+// formats measures the cost of 60-reading updates in both bucket formats, written by lanes.
 func (t *trial) formats(ctx context.Context) {
 	formats := []store.Format{store.Documents, store.Columns}
 	for i := range t.lab.Repeats {
@@ -462,19 +459,18 @@ func (t *trial) formats(ctx context.Context) {
 const (
 	singleRate  = 15_000
 	singleFlags = "--sensors 1000 --interval 1s --speedup 15 --batch 1 --connections 64 --ack journaled --duration 60s"
-	// fillFlags make 2,004 readings a second and 720 of each sensor in an hour of
-	// event time, which passes in a minute.
+	// fillFlags make 2,004 readings/s and 720 readings per sensor in an hour of event time,
+	// which takes a minute.
 	fillFlags = "--sensors 167 --interval 5s --speedup 60 --duration 60s"
-	// A million sensors, each every 50 s: 20,000 readings a second, and the first
-	// come again.
+	// A million sensors every 50 s make 20,000 readings/s; in 80 s the first ones report again.
 	millionFlags = "--sensors 1000000 --interval 50s --sensor-prefix s- --batch 1000 --duration 80s"
 
 	fullRateRow = "line protocol at full rate, 10,000 sensors"
 	millionRow  = "1,000,000 sensors, 20,000 readings/s"
 )
 
-// grows reports whether values grow: the last third is above the first by a
-// quarter, and by more than a flush that falls on another moment explains.
+// grows reports whether values grow: the last third exceeds the first by a quarter, and by more
+// than the timing of a flush explains.
 func grows(values bench.Samples) (first, last float64, grows bool) {
 	third := max(1, len(values)/3)
 	if len(values) == 0 {
@@ -484,16 +480,16 @@ func grows(values bench.Samples) (first, last float64, grows bool) {
 	return first, last, last > 1.25*first && last-first > 0.5
 }
 
-// single sends single readings at the rate that is promised.
+// single sends single readings at the promised rate.
 func (t *trial) single(ctx context.Context) {
 	for i := range t.lab.Repeats {
 		t.lab.Step("single readings for a minute, %d of %d", i+1, t.lab.Repeats)
 		t.on(ctx, nil, func(ctx context.Context, r *rig) {
 			var late bench.Samples
-			until := time.Now().Add(time.Minute) // what comes after the load does not count
+			until := time.Now().Add(time.Minute) // excludes what comes after the load
 			stop := bench.Every(ctx, time.Second, func(ctx context.Context) {
-				if look := bench.Must(r.Look(ctx)); time.Now().Before(until) {
-					late = append(late, known(look.Value("brim_queue_past_due_seconds", nil)))
+				if sample := bench.Must(r.Look(ctx)); time.Now().Before(until) {
+					late = append(late, known(sample.Value("brim_queue_past_due_seconds", nil)))
 				}
 			})
 			result := r.Load(ctx, append(strings.Fields(singleFlags), "--admin", r.Admin)...)
@@ -504,7 +500,7 @@ func (t *trial) single(ctx context.Context) {
 	}
 }
 
-// fill compares writes into full and into empty buckets.
+// fill compares writes into full buckets with writes into empty ones.
 func (t *trial) fill(ctx context.Context, row string, flags ...string) {
 	for i := range t.lab.Repeats {
 		t.lab.Step("fill, %s: %d of %d, a minute", row, i+1, t.lab.Repeats)
@@ -519,20 +515,20 @@ func (t *trial) fill(ctx context.Context, row string, flags ...string) {
 	}
 }
 
-// addPeak adds the most memory that the daemon ever had.
+// addPeak adds the daemon's peak memory.
 func (r *rig) addPeak(row string) {
 	_, peak := r.memory()
 	r.lab.Add("memory", row, peakOf, peak)
 }
 
-// memory returns the daemon's memory in bytes, now and at its peak.
+// memory returns the daemon's current and peak memory in bytes.
 func (r *rig) memory() (now, peak float64) {
 	is, was, err := machine.Memory(r.Pid())
 	bench.Check(err)
 	return float64(is), float64(was)
 }
 
-// memory measures how much the daemon needs.
+// memory measures how much memory the daemon needs.
 func (t *trial) memory(ctx context.Context) {
 	const length = 20 * time.Second
 	fewWait := []string{"--queue-max-bytes", "128MiB"}
@@ -548,7 +544,7 @@ func (t *trial) memory(ctx context.Context) {
 	}
 }
 
-// million measures the memory of a million sensors.
+// million measures memory with a million sensors.
 func (r *rig) million(ctx context.Context) {
 	start := time.Now()
 	result := r.Load(ctx, strings.Fields(millionFlags)...)

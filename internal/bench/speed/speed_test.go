@@ -14,8 +14,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// inLab runs parts of the experiment, all in the mongod that all tests share, with
-// sides of a pair that are short.
+// inLab runs parts of the experiment with short sides, in the mongod shared by all tests.
 func inLab(t *testing.T, run func(ctx context.Context, x *trial), cells ...string) *bench.Result {
 	t.Helper()
 	e := Experiment()
@@ -49,7 +48,7 @@ func TestCheapCells(t *testing.T) {
 	assert.Positive(t, r.Table("timeseries").Median(rawSeries, mongodOf))
 }
 
-// TestRequests sends single readings in each way.
+// TestRequests sends single readings each way.
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	r := inLab(t, func(ctx context.Context, x *trial) { x.requests(ctx, 200*time.Millisecond, []int{500}, []int{500}) })
@@ -75,7 +74,7 @@ func TestTails(t *testing.T) {
 	assert.Zero(t, tails.Median(withoutWork, "checkpoints"))
 }
 
-// TestQueries checks in each format that answers have all readings.
+// TestQueries checks that answers are complete in each format.
 func TestQueries(t *testing.T) {
 	t.Parallel()
 	r := inLab(t, func(ctx context.Context, x *trial) {
@@ -126,7 +125,7 @@ func TestGridHasEachPointOnce(t *testing.T) {
 		assert.NotContains(t, shapes[:i+1], s)
 	}
 	for _, k := range g.perUpdate {
-		assert.Zero(t, 360%k, "an hour of %d readings an update ends with one", k)
+		assert.Zero(t, 360%k, "an hour with %d readings per update ends with one", k)
 	}
 }
 

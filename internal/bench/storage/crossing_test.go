@@ -12,7 +12,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/doctor"
 )
 
-// signal makes one of a class; its value follows from that.
+// signal makes a signal of a class, with a matching value.
 func signal(name string, class doctor.Class) doctor.Signal {
 	s := doctor.Signal{
 		Name: name, Title: "Title of " + name, Unit: "%", Class: class, Threshold: doctor.Threshold{Degrading: 50, Bottleneck: 80},
@@ -26,9 +26,8 @@ func signal(name string, class doctor.Class) doctor.Signal {
 
 const cacheDirty = "cache_dirty"
 
-// rampOf makes a ramp with a sample each second, of which the first two are idle,
-// from the classes of signals at each sample; p99 reaches its bound after so many
-// seconds, -1: never.
+// rampOf makes a ramp with a sample each second, the first two idle, from each signal's
+// classes; p99 reaches its bound after that many seconds, -1: never.
 func rampOf(reached int, classes map[string][]doctor.Class) *ramp {
 	r := &ramp{idle: 2 * time.Second, bound: 0.1, reached: time.Duration(reached) * time.Second, checkpoint: signal(checkpointDuration, doctor.Healthy), traffic: &shape.Traffic{}}
 	for i := range classes[diskBusy] {
@@ -49,24 +48,24 @@ func TestOrderOfCrossings(t *testing.T) {
 	t.Parallel()
 	const h, d, b = doctor.Healthy, doctor.Degrading, doctor.Bottleneck
 	r := rampOf(6, map[string][]doctor.Class{
-		diskBusy:        {h, h, d, h, h, d, b, b}, // once, and again when it is too late
+		diskBusy:        {h, h, d, h, h, d, b, b}, // once, and again too late
 		diskAwait:       {h, h, h, h, d, d, h, h},
-		cacheDirty:      {h, h, h, d, h, b, b, b}, // it counts though it came back
+		cacheDirty:      {h, h, h, d, h, b, b, b}, // counts though it recovered
 		"cache_updates": {d, d, d, d, d, d, d, d},
 	})
 	all := r.crossings()
 	require.Len(t, all, 4)
 	assert.True(t, math.IsNaN(all[0].degrading), "one sample alone is chance")
-	assert.Zero(t, all[0].place)
+	assert.Zero(t, all[0].rank)
 	assert.Equal(t, 5., all[1].degrading)
-	assert.Equal(t, 3, all[1].place)
+	assert.Equal(t, 3, all[1].rank)
 	assert.Equal(t, 4., all[2].degrading)
-	assert.Equal(t, 2, all[2].place)
+	assert.Equal(t, 2, all[2].rank)
 	assert.Equal(t, 90., all[2].worst)
 	assert.Equal(t, b, all[2].signal.Class)
 	assert.True(t, all[3].already)
 	assert.True(t, all[3].crossed())
-	assert.Equal(t, 1, all[3].place)
+	assert.Equal(t, 1, all[3].rank)
 }
 
 func TestRampThatNeverReachesItsBound(t *testing.T) {
@@ -74,6 +73,6 @@ func TestRampThatNeverReachesItsBound(t *testing.T) {
 	const h, d = doctor.Healthy, doctor.Degrading
 	r := rampOf(-1, map[string][]doctor.Class{diskBusy: {h, h, h, d, d}})
 	assert.Equal(t, 4, r.boundSample())
-	assert.Equal(t, 1, r.crossings()[0].place)
+	assert.Equal(t, 1, r.crossings()[0].rank)
 	assert.Empty(t, (&ramp{}).crossings())
 }

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	boundFactor = 10 // times the idle p99: where a ramp ends
-	lookEvery   = 500 * time.Millisecond
-	p99Over     = time.Second // of the writes of so long
-	steady      = 4           // samples in a row with p99 over the bound: one stall of the machine is not the limit
+	boundFactor = 10 // times the idle p99: the end of a ramp
+	rampEvery   = 500 * time.Millisecond
+	p99Over     = time.Second // window of the p99
+	steady      = 4           // consecutive samples with p99 over the bound: a single stall is not the limit
 	rampLanes   = 16          // as four daemons have
 	rampStream  = "ramp"
 	idleRate    = 100 // writes/s
@@ -28,17 +28,17 @@ const (
 	diskBusy, diskAwait, checkpointDuration = "disk_busy", "disk_await", "checkpoint_duration"
 )
 
-// A step offers writes at a rate for a time.
+// A step offers writes at a rate for a while.
 type step struct {
 	rate   float64 // writes/s
 	length time.Duration
 }
 
-// A schedule says when each write is due.
+// A schedule is a sequence of steps.
 type schedule []step
 
-// due returns when write n is, counted from 0 and from the schedule's beginning;
-// false: the schedule has ended before.
+// due returns when write n, counted from 0, is due after the start of the schedule; false: the
+// schedule ended before.
 func (s schedule) due(n int) (at time.Duration, ok bool) {
 	left, from := float64(n), time.Duration(0)
 	for _, step := range s {
@@ -58,12 +58,12 @@ func (s schedule) length() (all time.Duration) {
 	return all
 }
 
-// A rampConfig says how long its parts take.
+// A rampConfig is how long the parts of a ramp take, and its data.
 type rampConfig struct {
 	idle, step time.Duration
 	steps      int // of rising load, at most
 	sensors    int
-	readings   int // in each bucket before
+	readings   int // in each bucket beforehand
 }
 
 func (c rampConfig) schedule() schedule {
@@ -76,29 +76,29 @@ func (c rampConfig) schedule() schedule {
 	return s
 }
 
-// A ramp is one rise of the load from next to nothing until p99 is ten times what
-// it was, with one cache.
+// A ramp raises the load from next to nothing until p99 is ten times its idle value, with one
+// cache.
 type ramp struct {
 	plan    schedule
-	idle    time.Duration // until then the load did not rise
+	idle    time.Duration // when the load began to rise
 	bound   float64       // of p99, in seconds
-	reached time.Duration // when p99 was over the bound and stayed there; -1: never
+	reached time.Duration // when p99 exceeded the bound for good; -1: never
 	samples []sample
-	// checkpoint is the signal after one that was asked for at the bound, with the
-	// load going on.
+	// checkpoint is the signal after a requested checkpoint at the bound, with the load still
+	// running.
 	checkpoint doctor.Signal
 	traffic    *shape.Traffic
 }
 
-// A sample is what the doctor saw at one moment; its rates are since the sample before.
+// A sample is what the doctor saw at one moment; rates are since the previous sample.
 type sample struct {
 	doctor.Seen
 
 	at  time.Duration
-	p99 float64 // of the writes of the last second
+	p99 float64 // of writes in the last second
 }
 
-// climb makes one ramp on a MongoDB of its own.
+// climb runs one ramp on its own MongoDB.
 func climb(ctx context.Context, lab *bench.Lab, c rampConfig, cache string) *ramp {
 	setting := bench.Setting{}
 	if cache == small {
@@ -111,7 +111,7 @@ func climb(ctx context.Context, lab *bench.Lab, c rampConfig, cache string) *ram
 		monitor := bench.Must(doctor.New(doctor.Config{
 			Database: m.Database(), DBPath: m.DBPath(), Interval: time.Second, Streams: []doctor.Stream{{Name: rampStream, Storage: store.Bucket}},
 		}))
-		monitor.Sample(ctx) // what rates are since
+		monitor.Sample(ctx) // baseline of the rates
 		fleet.During(ctx, r.plan.due, func(ctx context.Context, t *shape.Traffic) {
 			r.traffic = t
 			r.run(ctx, lab, m, monitor, c)
@@ -122,8 +122,8 @@ func climb(ctx context.Context, lab *bench.Lab, c rampConfig, cache string) *ram
 
 // run samples until the bound is reached or the schedule ends.
 func (r *ramp) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, monitor *doctor.Monitor, c rampConfig) {
-	t, above := r.traffic, 0 // samples in a row
-	for next := lookEvery; next <= r.plan.length() && above < steady; next = max(next, t.Now().Truncate(lookEvery)) + lookEvery {
+	t, above := r.traffic, 0 // consecutive samples
+	for next := rampEvery; next <= r.plan.length() && above < steady; next = max(next, t.Now().Truncate(rampEvery)) + rampEvery {
 		bench.Check(machine.Pause(ctx, next-t.Now()))
 		at := t.Now()
 		if math.IsNaN(r.bound) && at >= c.idle {
@@ -154,8 +154,7 @@ func (r *ramp) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, monito
 	r.checkpoint = seen.Signal(checkpointDuration)
 }
 
-// boundSample is the sample at which p99 reached its bound, the last if it never
-// did.
+// boundSample returns the sample at which p99 reached its bound, or the last one.
 func (r *ramp) boundSample() int {
 	for i, s := range r.samples {
 		if r.reached >= 0 && s.at >= r.reached {
@@ -165,18 +164,18 @@ func (r *ramp) boundSample() int {
 	return len(r.samples) - 1
 }
 
-// A crossing is the course of one signal in a ramp, until p99 reached its bound.
+// A crossing is how one signal developed until p99 reached its bound.
 type crossing struct {
 	signal        doctor.Signal // at the bound
-	before, worst float64       // the median before the ramp, and the worst until the bound
+	before, worst float64       // median before the ramp, and worst until the bound
 	degrading     float64       // since when, in seconds; NaN: never
-	already       bool          // it was over the threshold before the ramp
-	place         int           // in the order in which signals began to degrade, from 1; 0: it did not
+	already       bool          // over the threshold even before the ramp
+	rank          int           // place in the order of degradation, from 1; 0: never degraded
 }
 
 func (c crossing) crossed() bool { return c.already || !math.IsNaN(c.degrading) }
 
-// crossings are those of all signals, in the doctor's order.
+// crossings returns those of all signals, in the doctor's order.
 func (r *ramp) crossings() []crossing {
 	if len(r.samples) == 0 {
 		return nil
@@ -190,10 +189,10 @@ func (r *ramp) crossings() []crossing {
 		if !out[i].crossed() {
 			continue
 		}
-		out[i].place = 1
+		out[i].rank = 1
 		for _, other := range out {
 			if !out[i].already && (other.already || other.degrading < out[i].degrading) {
-				out[i].place++
+				out[i].rank++
 			}
 		}
 	}
@@ -224,8 +223,8 @@ func (r *ramp) crossing(i, last int) crossing {
 	return c
 }
 
-// since is when signal i first was degrading, or worse, after the load began to rise: in two samples at least, for one alone is chance, and of a rate
-// in two in a row, for others may use the disk too.
+// since returns when signal i first degraded once the load rose: in two samples, because one is
+// chance, and for rates in a row, because others may use the disk.
 func (r *ramp) since(i, last int) float64 {
 	const least = 2
 	first, count := math.NaN(), 0
@@ -248,34 +247,34 @@ func (r *ramp) since(i, last int) float64 {
 	return first
 }
 
-// add adds a ramp to the tables; the first one is drawn.
+// add adds a ramp to the tables; only the first one is plotted.
 func (r *ramp) add(lab *bench.Lab, cache string, first bool) {
 	table, all := "signals, "+cache, r.crossings()
 	ofDisk := func(c crossing) bool { return c.signal.Name == diskBusy || c.signal.Name == diskAwait }
-	behind := 1 // the place of what did not degrade
+	behind := 1 // place of signals that did not degrade
 	for _, c := range all {
 		if c.crossed() && !ofDisk(c) {
 			behind++
 		}
 	}
-	disk, diskOver := math.Inf(1), false // its place, and whether it was the first
+	disk, diskOver := math.Inf(1), false // the disk's place, and whether it came first
 	for _, c := range all {
 		if c.signal.Class == doctor.Unknown {
 			continue
 		}
 		over, place := bench.Flag(c.crossed()), float64(behind)
 		if c.crossed() {
-			place = float64(c.place)
+			place = float64(c.rank)
 		}
 		if c.signal.Name == checkpointDuration {
 			if r.checkpoint.Name == "" {
-				continue // none was asked for
+				continue // no checkpoint was requested
 			}
 			c.signal, over = r.checkpoint, bench.Flag(r.checkpoint.Class >= doctor.Degrading)
 		}
 		lab.Row(table, c.signal.Name, c.before, c.worst, c.signal.Value, c.degrading, place, over)
 		if ofDisk(c) {
-			disk, diskOver = min(disk, place), diskOver || c.crossed() && c.place == 1
+			disk, diskOver = min(disk, place), diskOver || c.crossed() && c.rank == 1
 		}
 	}
 	if !math.IsInf(disk, 1) {
@@ -295,7 +294,7 @@ func (r *ramp) add(lab *bench.Lab, cache string, first bool) {
 	}
 }
 
-// addSteps adds what the steps of the load showed that were reached.
+// addSteps adds what the load's steps showed, as far as they were reached.
 func (r *ramp) addSteps(lab *bench.Lab, table string) {
 	from, end := time.Duration(0), r.samples[len(r.samples)-1].at
 	for _, step := range r.plan {

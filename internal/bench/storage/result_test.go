@@ -14,7 +14,7 @@ import (
 
 const h, d = doctor.Healthy, doctor.Degrading
 
-// pretend runs the experiment with figures that are known.
+// pretend runs the experiment with known figures.
 func pretend(t *testing.T, fill func(lab *bench.Lab)) (r *bench.Result, verdicts map[string]bench.Verdict) {
 	t.Helper()
 	e := Experiment()
@@ -91,8 +91,7 @@ func TestCompactionIsComparedWithWhatWasPublished(t *testing.T) {
 		"write p99 falls when a collection was compacted":                 bench.NotSeen,
 		"serverStatus takes less than 1 ms (p50, idle)":                   bench.Confirmed,
 	}, got)
-	// 0.95x of a file is near 0.77x, but it is a fifth of what was published to be
-	// given back.
+	// 0.95x is close to 0.77x, but gives back only a fifth of what was published.
 	_, got = pretend(t, func(lab *bench.Lab) { lab.Add("compact", contiguous, leftOf, 0.95) })
 	assert.Equal(t, bench.SizeDiffers, got["compaction takes the file to 0.77x after deleting "+contiguous])
 }

@@ -1,6 +1,6 @@
-// Package storage is the experiment on what shows that the storage is at its
-// limit: it raises the load while it samples the doctor's signals, compacts a
-// collection while it is written to, and times the server's own status.
+// Package storage is the experiment on which signals show that the storage is at its limit: it
+// samples the doctor's signals under rising load, compacts a collection while it is written to,
+// and times serverStatus.
 package storage
 
 import (
@@ -39,7 +39,7 @@ const (
 
 const afterCompaction = "write p99 falls when a collection was compacted" // a claim
 
-// Experiment returns it.
+// Experiment returns the storage experiment.
 func Experiment() *bench.Experiment {
 	return &bench.Experiment{
 		Name: "storage",
@@ -72,7 +72,7 @@ func tables() (all []bench.Table) {
 				Measures: slices.Concat(
 					bench.In(bench.PerSecond, "stored"), bench.In(bench.Seconds, "p50", "p99"), bench.In(bench.Count, "CPUs of mongod", "of all"),
 					bench.In(bench.Ratio, "disk busy"), bench.In(bench.Seconds, "await"), bench.In(bench.Count, "operations/s"), bench.In(bench.Bytes, "bytes/s")),
-				Note: "Times count from when a write was due. The ramp ends when p99 is ten times that of the first step for two seconds. " +
+				Note: "Times count from when a write was due. The ramp ends when p99 has been ten times its first step's for two seconds. " +
 					"A busy disk with operations below 128 KiB on average is bound by operations, above by throughput; long waits on a disk that is not busy are bound by latency.",
 			},
 			bench.Table{
@@ -111,7 +111,7 @@ func claims() (all []bench.Claim) {
 			{"checkpoint_duration", "checkpoints take long when p99 is ten times idle", "< 5 s healthy, 5 to 15 s degrading, > 15 s bottleneck"},
 		} {
 			if cache == small && strings.HasPrefix(s.signal, "disk") {
-				continue // it has nothing to do with the cache
+				continue // unrelated to the cache
 			}
 			all = append(all, bench.Claim{
 				Says: s.says + with, Published: 1, PublishedAs: s.published, Of: of(s.signal),
@@ -123,8 +123,8 @@ func claims() (all []bench.Claim) {
 		all = append(all, bench.Claim{
 			Says: "compaction takes the file to 0.77x after deleting " + pattern, Published: 460.0 / 600, PublishedAs: "600 → 460 GB for 450 GB live", Unit: bench.Times,
 			Of:      bench.At("compact", pattern, leftOf),
-			Alike:   1.15, // narrow: from 0.77 to the whole of the file is only 1.3x
-			Because: "Compaction moves what is at the end of the file into what is free before it, and how much that is depends on where the free parts are; pages of scattered deletions are written anew beside the old ones first.",
+			Alike:   1.15, // narrow: 0.77 is only 1.3x away from the whole file
+			Because: "Compaction moves data from the end of the file into free space before it, which depends on where that space is; pages with scattered deletions are first rewritten next to the old ones.",
 		})
 	}
 	return append(all,
@@ -138,12 +138,12 @@ func claims() (all []bench.Claim) {
 		})
 }
 
-// A size is how much is measured.
+// A size is the scale of a run.
 type size struct {
 	ramp    rampConfig
-	ramps   int // with each cache; 0: as many as there are repeats
+	ramps   int // with each cache; 0: lab.Repeats
 	compact compactConfig
-	calls   int // of serverStatus, in a repeat
+	calls   int // of serverStatus, per repeat
 }
 
 func sizeOf(quick bool) size {
@@ -181,7 +181,7 @@ func (s size) cells(lab *bench.Lab) []bench.Cell {
 	}
 }
 
-const smallCacheGB = 0.25 // the smallest that mongod takes
+const smallCacheGB = 0.25 // the smallest that mongod accepts
 
 func (s size) runRamp(ctx context.Context, lab *bench.Lab) {
 	caches := []string{ordinary, small}
@@ -207,8 +207,8 @@ func (s size) runRamp(ctx context.Context, lab *bench.Lab) {
 	}
 }
 
-// Each paced write is a command of so many updates with so many readings each:
-// small ones, so that there are enough of them for a p99 in a second.
+// Each paced write is a command of a few small updates, so that there are enough writes for a
+// p99 within a second.
 const (
 	updatesPerWrite   = 5
 	readingsPerUpdate = 10
@@ -216,20 +216,19 @@ const (
 	moderate          = 200 // writes/s: while something else is measured
 	writerLanes       = 4   // as one daemon has
 	writerSensors     = 500
-	interval          = 5 * time.Second // that of the published workload
+	interval          = 5 * time.Second // as in the published workload
 )
 
-// writers says how many sensors there are, with how many readings in the bucket of
-// each, and how many lanes write them.
+// writers are sensors, the number of readings already in each one's bucket, and the lanes that
+// write them.
 type writers struct {
 	load.SensorsConfig
 
 	lanes, readings int
 }
 
-// newFleet opens or makes a collection of hourly buckets and returns lanes that
-// write to it. Each sensor has a bucket with so many readings, and each lane a
-// connection.
+// newFleet opens or creates a collection of hourly buckets and returns lanes that write to it.
+// Each sensor has a bucket with w.readings readings, and each lane a warm connection.
 func newFleet(ctx context.Context, m *bench.MongoDB, stream string, w writers) *shape.Fleet {
 	source := bench.Must(load.NewSensors(w.SensorsConfig))
 	c := shape.Open(ctx, m, shape.Config{
@@ -242,12 +241,12 @@ func newFleet(ctx context.Context, m *bench.MongoDB, stream string, w writers) *
 	return f
 }
 
-// background are writers for a moderate load on a collection.
+// background returns writers for a moderate load on a collection.
 func background(ctx context.Context, m *bench.MongoDB, stream string, seed uint64) *shape.Fleet {
 	return newFleet(ctx, m, stream, writers{load.SensorsConfig{Count: writerSensors, Seed: seed, Prefix: "w-"}, writerLanes, readingsPerUpdate})
 }
 
-// A compactConfig says how much there is to compact.
+// A compactConfig is how much to compact.
 type compactConfig struct {
 	documents int
 	readings  int           // in each
@@ -256,11 +255,11 @@ type compactConfig struct {
 }
 
 const (
-	warm        = 500 * time.Millisecond // that writers write before it counts
+	warm        = 500 * time.Millisecond // writing before it counts
 	sampleEvery = 50 * time.Millisecond
 )
 
-// run fills a collection, deletes a quarter and compacts, by each pattern in turn.
+// run fills a collection, deletes a quarter and compacts, for each pattern in turn.
 func (c compactConfig) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB) {
 	lab.Pin("compaction: %d hourly buckets of %d readings, each in a collection of its own", c.documents, c.readings)
 	if !lab.Own() {
@@ -277,7 +276,7 @@ func (c compactConfig) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB
 	}
 }
 
-// A compaction is that of a collection after a pattern of deletions.
+// A compaction compacts a collection after a pattern of deletions.
 type compaction struct {
 	compactConfig
 
@@ -286,19 +285,18 @@ type compaction struct {
 	pattern, stream string
 }
 
-// once compacts in the middle of a moderate load. It returns why the server did not
-// compact.
+// once compacts in the middle of a moderate load. It returns why the server refused.
 func (c *compaction) once(ctx context.Context) (refused error) {
 	lab, m, pattern, stream := c.lab, c.m, c.pattern, c.stream
 	newFleet(ctx, m, stream, writers{load.SensorsConfig{Count: c.documents, Seed: lab.Seed, Prefix: "s-"}, writerLanes, c.readings})
 	writers := background(ctx, m, stream, lab.Seed)
 	coll := m.Database().Collection(stream)
-	if lab.Own() { // what no checkpoint has written is not in the sizes
+	if lab.Own() { // sizes cover only what a checkpoint has written
 		m.Checkpoint(ctx)
 	}
 	full := shape.SizeOf(ctx, m.Database(), stream, false)
 	deleteQuarter(ctx, coll, pattern)
-	m.Settle(ctx) // only then is the space free for reuse
+	m.Settle(ctx) // frees the space for reuse
 	deleted := shape.SizeOf(ctx, m.Database(), stream, false)
 	lab.Row("compact", pattern, float64(full.File), float64(deleted.File), float64(deleted.Free))
 	writers.During(ctx, shape.Steadily(moderate), func(ctx context.Context, t *shape.Traffic) {
@@ -311,7 +309,7 @@ func (c *compaction) once(ctx context.Context) (refused error) {
 	after := shape.SizeOf(ctx, m.Database(), stream, false)
 	lab.Add("compact", pattern, "after compaction", float64(after.File))
 	lab.Add("compact", pattern, leftOf, float64(after.File)/float64(deleted.File))
-	// Written as before the compaction: what it held up is over then.
+	// The same writes as before the compaction, whose backlog is gone by now.
 	writers.During(ctx, shape.Steadily(moderate), func(ctx context.Context, t *shape.Traffic) {
 		bench.Check(machine.Pause(ctx, warm+c.window))
 		p99 := t.Between(warm, warm+c.window).Quantile(0.99)
@@ -322,9 +320,8 @@ func (c *compaction) once(ctx context.Context) (refused error) {
 	return nil
 }
 
-// whileWriting compacts a collection, whose size was read before, in the middle of a moderate
-// load, and samples the sizes of the files, which it does not see of a user's MongoDB. It
-// returns why the server did not compact.
+// whileWriting compacts a collection, of known size, in the middle of a moderate load, and
+// samples file sizes unless the MongoDB is a user's. It returns why the server refused.
 func (c *compaction) whileWriting(ctx context.Context, t *shape.Traffic, before shape.Size) error {
 	lab := c.lab
 	bench.Check(machine.Pause(ctx, warm+c.window))
@@ -357,7 +354,7 @@ func (c *compaction) whileWriting(ctx context.Context, t *shape.Traffic, before 
 	return nil
 }
 
-// sizes are those of a collection's file and of all files of its mongod.
+// sizes returns the size of a collection's file and of all files of its mongod.
 func sizes(dir, uri string) (file, all float64) {
 	info, err := os.Stat(filepath.Join(dir, strings.TrimPrefix(uri, "statistics:table:")+".wt"))
 	bench.Checkf(err, "read the size of a collection's file")
@@ -368,7 +365,7 @@ func sizes(dir, uri string) (file, all float64) {
 				all += float64(info.Size())
 			}
 		}
-		if errors.Is(err, os.ErrNotExist) { // mongod has removed it meanwhile
+		if errors.Is(err, os.ErrNotExist) { // removed by mongod meanwhile
 			return nil
 		}
 		return err
@@ -376,8 +373,7 @@ func sizes(dir, uri string) (file, all float64) {
 	return float64(info.Size()), all
 }
 
-// deleteQuarter deletes a quarter of the documents, as they follow each other in
-// the file.
+// deleteQuarter deletes a quarter of the documents, chosen by their order in the file.
 func deleteQuarter(ctx context.Context, coll *mongo.Collection, pattern string) {
 	var found []bson.Raw
 	cursor, err := coll.Find(ctx, bson.D{}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}).SetHint(bson.D{{Key: "$natural", Value: 1}}))
@@ -397,8 +393,7 @@ func deleteQuarter(ctx context.Context, coll *mongo.Collection, pattern string) 
 	}
 }
 
-// inQuarter reports whether document i of n is among those that a pattern
-// deletes.
+// inQuarter reports whether a pattern deletes document i of n.
 func inQuarter(pattern string, i, n int) bool {
 	if pattern == contiguous {
 		return i >= n/4 && i < n/2
@@ -406,7 +401,7 @@ func inQuarter(pattern string, i, n int) bool {
 	return i%4 == 1
 }
 
-// status times serverStatus, each form in turn, idle and under load.
+// status times serverStatus, alternating its forms, idle and under load.
 func (s size) status(ctx context.Context, lab *bench.Lab, m *bench.MongoDB) {
 	calls := s.calls
 	writers := background(ctx, m, "status", lab.Seed)

@@ -17,19 +17,19 @@ import (
 
 func TestMain(m *testing.M) { mongodtest.Main(m) }
 
-// tiny is the experiment so small that its figures mean nothing.
+// tiny is the experiment at a scale where its figures mean nothing.
 func tiny(patterns ...string) *bench.Experiment {
 	e := Experiment()
 	e.Run = size{
 		ramp:    rampConfig{idle: 500 * time.Millisecond, step: 300 * time.Millisecond, steps: 3, sensors: 64, readings: 20},
 		ramps:   1,
-		compact: compactConfig{documents: 120, readings: 30, window: 600 * time.Millisecond, patterns: patterns}, // a busy machine writes nothing for a while
+		compact: compactConfig{documents: 120, readings: 30, window: 600 * time.Millisecond, patterns: patterns}, // a busy machine may stall for a while
 		calls:   5,
 	}.run
 	return e
 }
 
-// TestRamps takes mongods of its own, one with each cache.
+// TestRamps uses its own mongods, one with each cache.
 func TestRamps(t *testing.T) {
 	t.Parallel()
 	mongodtest.URI(t) // skips where there is none
@@ -60,8 +60,7 @@ func assertClaims(t *testing.T, r *bench.Result, want ...string) {
 	}
 }
 
-// TestUsersMongoDB is not taken to its limit unless that is asked for, and its files
-// are not read.
+// TestUsersMongoDB is not taken to its limit unless asked for, and its files are not read.
 func TestUsersMongoDB(t *testing.T) {
 	t.Parallel()
 	at := func(cells ...string) *bench.Result {
@@ -91,7 +90,7 @@ func TestUsersMongoDB(t *testing.T) {
 	assert.Contains(t, r.LeftOut, bench.LeftOut{What: "the ramp with a small cache", Why: bench.OwnOnly})
 }
 
-// TestFilesOfAnOwnMongodAreWatched while something runs, and larger files are seen.
+// TestFilesOfAnOwnMongodAreWatched checks that growth of files is seen.
 func TestFilesOfAnOwnMongodAreWatched(t *testing.T) {
 	t.Parallel()
 	mongodtest.URI(t) // skips where there is none
@@ -109,7 +108,7 @@ func TestFilesOfAnOwnMongodAreWatched(t *testing.T) {
 	}
 }
 
-// TestInterruptionEndsTheWriters: mongodtest looks for goroutines that are left.
+// TestInterruptionEndsTheWriters: mongodtest looks for leaked goroutines.
 func TestInterruptionEndsTheWriters(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

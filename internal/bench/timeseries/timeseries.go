@@ -1,7 +1,7 @@
-// Package timeseries is the experiment that compares a native time-series
-// collection with an ordinary one, and both with Brim's: one series, a reading a
-// minute, a single field, as in the published comparison. All shapes get the same
-// readings, compressor, cache, write concern and readings a command.
+// Package timeseries is the experiment that compares native time series, ordinary collections
+// and Brim's buckets: one series, a reading per minute and one field, as in the published
+// comparison. All shapes share readings, compressor, cache, write concern and readings per
+// command.
 package timeseries
 
 import (
@@ -24,9 +24,9 @@ const (
 	interval  = time.Minute
 	pinned    = store.Snappy
 	queryTime = 6 * time.Hour
-	// published is how many readings the published comparison has.
+	// published is the number of readings in the published comparison.
 	published = 10_000_000
-	// serverSortLimit is what the server gives to a sort, in bytes.
+	// serverSortLimit is the server's memory limit for a sort, in bytes.
 	serverSortLimit = 100 << 20
 
 	loadOf, bsonOf, dataOf, indexOf, totalOf = "load", "BSON", "data on disk", "indexes on disk", "both on disk"
@@ -34,8 +34,8 @@ const (
 	failedOf                                 = "failed for memory"
 )
 
-// shapes are those that are compared. The windows of all are an hour long: the
-// server before 6.3 knows no other that is as short.
+// shapes to compare. All windows are an hour long, the shortest that servers before 6.3
+// support.
 func shapes() []shape.Shape {
 	return []shape.Shape{
 		{Kind: shape.Documents}, {Kind: shape.Buckets, Granularity: time.Hour}, {Kind: shape.Series}, {Kind: shape.TimeSeries, Granularity: time.Hour},
@@ -45,7 +45,7 @@ func shapes() []shape.Shape {
 
 const spaceInAll = "data and indexes take 70 % less in all" // a claim
 
-// Experiment returns it.
+// Experiment returns the timeseries experiment.
 func Experiment() *bench.Experiment {
 	sizes := bench.In(bench.Bytes, bsonOf, dataOf, indexOf, totalOf)
 	return &bench.Experiment{
@@ -57,7 +57,7 @@ func Experiment() *bench.Experiment {
 		Question: "Does a native time-series collection load faster, take less space and answer faster than an ordinary one?",
 		Full:     8 * time.Minute,
 		Quick:    75 * time.Second,
-		Restarts: "the sort, whose limit of memory is set",
+		Restarts: "the sort, which needs its memory limit set",
 		Cells:    (*trial)(nil).cells(),
 		Tables: []bench.Table{
 			{
@@ -102,8 +102,8 @@ func claims() (all []bench.Claim) {
 		becauseColumns = "Since 5.2 a time-series bucket keeps its readings column by column, packed; the published server did not."
 		becauseMixed   = "The published figure compares zstd with snappy, on 5.0.3; here the compressor is the same, and buckets are packed by column."
 		becauseMeans   = "All that is read is in the cache here, and a server since 5.2 reads packed columns."
-		// alikeMeans is wide: the published factor itself goes from 0.77 to 0.52 with
-		// the number of queries.
+		// alikeMeans is wide: the published factor itself ranges from 0.77 to 0.52 with the
+		// number of queries.
 		alikeMeans = 1.75
 	)
 	documents, series := shapes()[0], shapes()[2]
@@ -144,8 +144,8 @@ func claims() (all []bench.Claim) {
 // scale is how much is done.
 type scale struct {
 	readings, finds int
-	// means is the number of queries of the longest run; the published 10,000 and
-	// 50,000 are a tenth and a half of it.
+	// means is the number of queries in the longest run; the published 10,000 and 50,000 are a
+	// tenth and a half of it.
 	means int
 	late  int // readings
 }
@@ -165,7 +165,7 @@ type trial struct {
 	subjects []*subject
 }
 
-// A subject is a shape that is measured, with its collection once it is loaded.
+// A subject is a measured shape with its collection, once loaded.
 type subject struct {
 	shape.Shape
 	name string
@@ -202,7 +202,7 @@ func run(ctx context.Context, lab *bench.Lab, s scale) {
 	})
 }
 
-// loads loads every shape as often as there are repeats, by turns.
+// loads loads every shape once per repeat, in turn.
 func (t *trial) loads(ctx context.Context) {
 	for repeat := range t.lab.Repeats {
 		for _, s := range t.subjects {
@@ -215,7 +215,7 @@ func (t *trial) loads(ctx context.Context) {
 	}
 }
 
-// loadOnce makes sure that the collections exist.
+// loadOnce loads the collections that do not exist yet.
 func (t *trial) loadOnce(ctx context.Context) {
 	for _, s := range t.subjects {
 		if s.coll == nil {
@@ -230,24 +230,23 @@ func (t *trial) load(ctx context.Context, s *subject) (took time.Duration) {
 	return s.coll.Load(ctx)
 }
 
-// empty makes the collection for all readings.
+// empty creates an empty collection for all readings.
 func (t *trial) empty(ctx context.Context, name string, of shape.Shape, c store.Compressor) *shape.Collection {
 	return shape.New(ctx, t.m, shape.Config{Name: name, Shape: of, Compressor: c, Readings: t.readings(t.scale.readings), PerUpdate: shape.CommandReadings})
 }
 
-// readings are those of all shapes.
+// readings returns the first n readings, the same for all shapes.
 func (t *trial) readings(n int) shape.Readings {
 	return shape.Readings{Source: shape.Ratings(t.lab.Seed), Sensors: 1, Count: n, Begin: shape.Begin(), Interval: interval}
 }
 
-// size returns that of a collection after a checkpoint.
+// size returns a collection's size after a checkpoint.
 func (t *trial) size(ctx context.Context, c *shape.Collection) shape.Size {
 	t.m.Checkpoint(ctx)
 	return c.Size(ctx)
 }
 
-// defaults compares the pinned compressor with zstd, once: bytes do not change
-// from run to run.
+// defaults compares the pinned compressor with zstd, once: bytes do not vary between runs.
 func (t *trial) defaults(ctx context.Context) {
 	t.loadOnce(ctx)
 	base := 0.0
@@ -267,17 +266,17 @@ func (t *trial) defaults(ctx context.Context) {
 const (
 	lateFrom = 12 * interval * 60
 	lateTo   = 36 * interval * 60
-	// lateTogether is how many readings in time arrive together: those of an hour.
+	// lateTogether is how many timely readings arrive together: an hour's.
 	lateTogether = 60
 )
 
-// lates loads readings of which some come late, in order of arrival. Only buckets
-// and bytes are counted, so all shapes are loaded at once.
+// lates loads readings in order of arrival, some of them late. Only buckets and bytes are
+// counted, so all shapes load at once.
 func (t *trial) lates(ctx context.Context) {
-	t.lab.Step("load %d readings of which some come late", t.scale.late)
+	t.lab.Step("load %d readings, some of them late", t.scale.late)
 	parts := []float64{0, 0.01, 0.10, 0.30}
 	subjects := slices.DeleteFunc(slices.Clone(t.subjects), func(s *subject) bool {
-		return s.Kind == shape.Documents // each is a document, whenever it comes
+		return s.Kind == shape.Documents // always a document per reading
 	})
 	sizes := make([]shape.Size, len(parts)*len(subjects))
 	bench.Together(ctx, len(sizes), func(ctx context.Context, i int) {
@@ -298,11 +297,11 @@ func (t *trial) lates(ctx context.Context) {
 }
 
 const (
-	warmUp = 50 // finds or means before those that count
-	turns  = 10 // how often one shape follows the other in a repeat
+	warmUp = 50 // uncounted finds or means at the start
+	turns  = 10 // rounds of all shapes per repeat
 )
 
-// finds looks up single readings by their time, the same in every shape.
+// finds looks up single readings by time, the same ones in every shape.
 func (t *trial) finds(ctx context.Context) {
 	t.loadOnce(ctx)
 	for repeat := range t.lab.Repeats {
@@ -325,7 +324,7 @@ func (t *trial) finds(ctx context.Context) {
 	}
 }
 
-// places are random portions of so many readings.
+// places returns random portions with that many readings.
 func (t *trial) places(repeat, n, readings int) []shape.Portion {
 	random := rand.New(rand.NewPCG(t.lab.Seed, uint64(repeat))) //nolint:gosec // no secret, and counts from 0
 	out := make([]shape.Portion, n)
@@ -338,14 +337,14 @@ func (t *trial) places(repeat, n, readings int) []shape.Portion {
 // A meanWay is a way to compute means in one shape.
 type meanWay struct {
 	*subject
-	name string // of the row
+	name string // row name
 	way  shape.Way
-	took float64   // seconds of a repeat so far
-	got  []float64 // the means of a repeat so far
+	took float64   // seconds in this repeat so far
+	got  []float64 // means in this repeat so far
 }
 
-// means queries the mean over random windows, the same in every shape, whose
-// answers must agree.
+// means queries means over random windows, the same ones in every shape, and checks that the
+// answers agree.
 func (t *trial) means(ctx context.Context) {
 	t.loadOnce(ctx)
 	for repeat := range t.lab.Repeats {
@@ -377,7 +376,7 @@ func (t *trial) means(ctx context.Context) {
 	}
 }
 
-// query computes means one after another.
+// query computes means one by one.
 func (w *meanWay) query(ctx context.Context, windows []shape.Portion) {
 	began := time.Now()
 	for _, span := range windows {
@@ -399,15 +398,15 @@ func agree(a, b []float64) error {
 
 const sortLimit = "internalQueryMaxBlockingSortMemoryUsageBytes"
 
-// sorts sorts everything by time, with the server's limit of memory reduced as
-// the number of readings is.
+// sorts sorts everything by time, with the server's memory limit scaled down like the number of
+// readings.
 func (t *trial) sorts(ctx context.Context) {
 	t.loadOnce(ctx)
 	t.lab.Step("sort everything by time without an index")
 	limit := int(float64(serverSortLimit) * float64(t.scale.readings) / published)
 	t.m.Set(ctx, map[string]any{sortLimit: limit})
 	for _, s := range t.subjects {
-		if s.Packed() { // MongoDB does not see the readings in blocks
+		if s.Packed() { // MongoDB cannot see readings in blocks
 			continue
 		}
 		for _, disk := range []bool{false, true} {

@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// tiny runs the experiment at a scale that shows nothing but that it works.
+// tiny runs the experiment at a scale that shows only that it works.
 func tiny(t *testing.T, c bench.Config) *bench.Result {
 	t.Helper()
 	mongodtest.URI(t) // skips where there is none
@@ -31,7 +31,7 @@ func tiny(t *testing.T, c bench.Config) *bench.Result {
 	return r
 }
 
-// TestUsersMongoDB measures all but the sort, whose limit is the server's.
+// TestUsersMongoDB measures everything but the sort, which would change the server's limit.
 func TestUsersMongoDB(t *testing.T) {
 	t.Parallel()
 	r := tiny(t, bench.Config{Repeats: 2, URI: mongodtest.URI(t), Database: t.Name()})

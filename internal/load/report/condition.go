@@ -23,24 +23,24 @@ import (
 //
 // Operators are > >= < <=. Times need a unit: us, ms or s.
 //
-// In the response time, requests that failed or were dropped are slower than any
-// bound. A quantile among them, as p99 is when they are 1 % or more of the requests
-// due, is infinite. So are max and mean when there is one of them.
+// In the response time, failed or dropped requests are slower than any bound. A quantile among
+// them, as p99 is when they are 1 % or more of the requests due, is infinite. So are max and
+// mean if there is even one.
 type Condition struct {
 	name     string // of the figure
-	time     bool   // it is a time, and not readings or readings a second
+	time     bool   // a time, not readings or a rate
 	operator string
-	bound    float64 // in seconds, in readings, or a ratio
+	bound    float64 // in seconds, readings or as a ratio
 	percent  bool
 	text     string
 }
 
-// A figure is a number of a result that a condition can be about.
+// A figure is a number in a result that a condition can test.
 type figure struct {
 	value  float64
-	whole  float64 // 100 % of it, in readings
+	whole  float64 // 100 %, in readings
 	time   bool
-	unseen string // why it was not observed; empty: it was
+	unseen string // why it was not observed; empty if it was
 }
 
 var quantileFigures = [...]struct {
@@ -57,7 +57,7 @@ var quantileFigures = [...]struct {
 
 const figuresAllowed = "p50, p90, p99, p999, max and mean, alone or after response. or service., store.p50, store.p99, drain, achieved, dropped, failed and rejected"
 
-// figureOf returns a figure of a result, and whether there is one of that name.
+// figureOf returns the named figure of a result, and whether it exists.
 func figureOf(r *load.Result, name string) (figure, bool) {
 	of, quantile, found := strings.Cut(name, ".")
 	switch name {
@@ -109,7 +109,7 @@ func timeFigure(seconds float64, seen bool, unseen string) figure {
 	return f
 }
 
-// ParseCondition reads a condition.
+// ParseCondition parses a condition.
 func ParseCondition(s string) (Condition, error) {
 	const operators = "allowed: > >= < <=, as in p99>50ms"
 	at := strings.IndexAny(s, "<>=")
@@ -159,11 +159,10 @@ func (c *Condition) setBound(digits, unit string) error {
 	return nil
 }
 
-// String is the condition, without spaces.
+// String returns the condition without spaces.
 func (c Condition) String() string { return c.text }
 
-// Check returns an error if the result meets the condition, or if the figure was not
-// observed.
+// Check returns an error if the result meets the condition, or if the figure was not observed.
 func (c Condition) Check(r *load.Result) error {
 	f, _ := figureOf(r, c.name)
 	if f.unseen != "" {

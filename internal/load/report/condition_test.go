@@ -43,7 +43,7 @@ func TestConditions(t *testing.T) {
 		c, err := ParseCondition(condition)
 		require.NoError(t, err, condition)
 		r := anOverload()
-		r.Strict = nil // as if all had been taken
+		r.Strict = nil // as if everything had been accepted
 		if err := c.Check(r); want == "" {
 			assert.NoError(t, err, condition)
 		} else {
@@ -65,8 +65,7 @@ func TestUnobservedFiguresFailTheirConditions(t *testing.T) {
 	}
 }
 
-// TestFailedRequestsExceedAnyBound has the quantiles of Result.Strict,
-// of which the p99 lies among requests that failed.
+// TestFailedRequestsExceedAnyBound uses Result.Strict with a p99 among failed requests.
 func TestFailedRequestsExceedAnyBound(t *testing.T) {
 	t.Parallel()
 	r := aResult()
@@ -95,12 +94,12 @@ func TestFailedRequestsExceedAnyBound(t *testing.T) {
 	}
 }
 
-// TestMessageNeverRoundsToTheBound has values that round to it.
+// TestMessageNeverRoundsToTheBound uses values that round to the bound.
 func TestMessageNeverRoundsToTheBound(t *testing.T) {
 	t.Parallel()
 	r := aResult()
 	r.OfferedRate, r.AchievedRate, r.Response.P99 = 1000, 989.999, 0.007201
-	r.StoreByFill[4].P99 = 0.0099 // the highest need not be the last
+	r.StoreByFill[4].P99 = 0.0099 // the maximum need not be last
 	for condition, want := range map[string]string{
 		"achieved<99%":  "achieved is 98.999 %",
 		"achieved<990":  "achieved is 989.999",

@@ -76,7 +76,7 @@ func TestPageEscapes(t *testing.T) {
 	assert.NotContains(t, htmlOf(t, r), "<script>alert")
 }
 
-// A drawn is a chart as the page has it.
+// A drawn is a chart as embedded in the page.
 type drawn struct {
 	Title  string
 	X      struct{ At []any }
@@ -89,7 +89,7 @@ type drawn struct {
 	}
 }
 
-// chartsOf returns what the page draws.
+// chartsOf returns the charts in the page.
 func chartsOf(t *testing.T, page string) []drawn {
 	t.Helper()
 	specs := regexp.MustCompile(`<script type="application/json">(.*?)</script>`).FindAllStringSubmatch(page, -1)

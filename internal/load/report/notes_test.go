@@ -41,7 +41,7 @@ func TestNotesOnTheTablesByFill(t *testing.T) {
 	}
 }
 
-// TestCaptionsClaimOnlyWhatIsSeen has no bar rise for a reason that it may not have.
+// TestCaptionsClaimOnlyWhatIsSeen checks that bars do not rise for an unsupported reason.
 func TestCaptionsClaimOnlyWhatIsSeen(t *testing.T) {
 	t.Parallel()
 	const fills = "requests take longer as buckets fill"

@@ -29,7 +29,7 @@ func plots(r *load.Result) []report.Plot {
 	return append(out, report.Plot{Chart: percentiles(r), Caption: "Where response is above service, requests waited in the generator for a free connection, or failed."})
 }
 
-// series returns one value of each interval.
+// series returns one value per interval.
 func series(r *load.Result, of func(load.Interval) float64) chart.Values {
 	values := make(chart.Values, len(r.Intervals))
 	for i, each := range r.Intervals {
@@ -38,7 +38,7 @@ func series(r *load.Result, of func(load.Interval) float64) chart.Values {
 	return values
 }
 
-// orGap is NaN for a time that was not observed.
+// orGap returns NaN for a time that was not observed.
 func orGap(seconds float64) float64 {
 	if seconds <= 0 {
 		return math.NaN()
@@ -46,7 +46,7 @@ func orGap(seconds float64) float64 {
 	return seconds
 }
 
-// overTime is a chart of the run's seconds.
+// overTime returns a chart over the seconds of the run.
 func overTime(title string, r *load.Result, panels ...chart.Panel) chart.Chart {
 	at := series(r, func(i load.Interval) float64 { return i.Second })
 	return chart.Chart{Title: title, X: chart.X{Kind: chart.Elapsed, Label: "time of the run", At: at}, Panels: panels}
@@ -63,7 +63,7 @@ func responseOverTime(r *load.Result) chart.Chart {
 		}})
 }
 
-// responseCaption says what response times by fill can show.
+// responseCaption explains what response times by fill can show.
 func responseCaption(r *load.Result) string {
 	const what = "By the elapsed part of the readings' windows. "
 	switch {
@@ -94,7 +94,7 @@ func percentiles(r *load.Result) chart.Chart {
 	at, values := make([]chart.Values, len(lines)), make([]chart.Values, len(lines))
 	for i, points := range [][]load.Percentile{r.Curve, r.ServiceCurve} {
 		for _, p := range points {
-			if p.Percent < 100 { // the maximum has no place on this axis
+			if p.Percent < 100 { // this axis has no place for the maximum
 				at[i], values[i] = append(at[i], chart.Rarity(p.Percent)), append(values[i], p.Seconds)
 			}
 		}

@@ -1,5 +1,5 @@
-// Package report shows the result of a load run: as Markdown text, as JSON, as
-// a page with plots.
+// Package report shows the result of a load run: as Markdown text, as JSON, and as a page with
+// plots.
 package report
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/report"
 )
 
-// JSON writes the result as Read reads it, with the verdict on it.
+// JSON writes the result with its verdict, as Read reads it.
 func JSON(w io.Writer, r *load.Result) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
@@ -39,19 +39,19 @@ func JSON(w io.Writer, r *load.Result) error {
 	return nil
 }
 
-// A run is saturated if more was requested than could be processed: readings were
-// dropped, 1 % of the requests was turned away or not answered in time, or the
-// median request waited to be sent, several times as long as its answer took. Single
-// stalls, and requests refused for other reasons, do not count.
+// A run is saturated if more was requested than could be processed: readings were dropped, 1 %
+// of the requests was turned away or not answered in time, or the median request waited several
+// times its service time to be sent. Single stalls, and requests refused for other reasons, do
+// not count.
 const (
 	saturatedHead   = "SATURATED: "
 	turnedAwayRatio = 0.01
-	waitFactor      = 3     // median response time by median service time
-	leastWait       = 0.050 // s between the two
-	busyRatio       = 0.8   // of the connections; from there on all count as busy
+	waitFactor      = 3     // median response time over median service time
+	leastWait       = 0.050 // seconds between the two
+	busyRatio       = 0.8   // of the connections, from which all count as busy
 )
 
-// Saturation says how a run was saturated and what to do; empty if it was not.
+// Saturation explains how a run was saturated and what to do; empty if it was not.
 func Saturation(r *load.Result) string {
 	var why []string
 	if r.Dropped > 0 {
@@ -65,8 +65,8 @@ func Saturation(r *load.Result) string {
 		why = append(why, fmt.Sprintf("%s of %s requests (%s) were turned away or not answered in time", count(turnedAway), count(r.Requests), percent(float64(turnedAway), float64(r.Requests))))
 	}
 	if wait := r.Response.P50 - r.Service.P50; r.Service.P50 > 0 && wait >= leastWait && r.Response.P50 >= waitFactor*r.Service.P50 {
-		// By Little's law, as many connections are busy on average as requests are
-		// sent in the time that one takes.
+		// By Little's law, the average number of busy connections is the requests sent in the
+		// time that one takes.
 		reason := "there was too little CPU for the generator and its target"
 		if busy := float64(r.Requests) * r.Service.Mean / max(r.Seconds, 1e-9); busy >= busyRatio*float64(r.Setup.Connections) {
 			reason = fmt.Sprintf("all %s connections were waiting for answers", count(int64(r.Setup.Connections)))
@@ -79,7 +79,7 @@ func Saturation(r *load.Result) string {
 	return strings.Join(why, "; ") + ". Response times of this run include time in a queue. Lower the load (--rate, --sensors or --speedup) or send larger requests (--batch)."
 }
 
-// A verdict says whether the figures are those of the requested load.
+// A verdict is whether the figures are valid for the requested load.
 type verdict struct {
 	Good      bool
 	Saturated string // see Saturation
@@ -127,7 +127,7 @@ func judge(r *load.Result) verdict {
 	return v
 }
 
-// byCount returns the reasons of failures, the most frequent first.
+// byCount returns the reasons for failures, the most frequent first.
 func byCount(failures map[string]int64) []string {
 	names := slices.Sorted(maps.Keys(failures))
 	slices.SortStableFunc(names, func(a, b string) int { return int(failures[b] - failures[a]) })
@@ -179,7 +179,7 @@ func ackedEarly(r *load.Result) bool { return r.Setup.Ack != "stored" && r.Setup
 // ramp reports whether the rate changed during the run.
 func ramp(r *load.Result) bool { return strings.Contains(r.Setup.Rate, "..") }
 
-// fillNotes say how to read the tables by fill.
+// fillNotes explain how to read the tables by fill.
 func fillNotes(r *load.Result) []string {
 	var notes []string
 	covered := r.Setup.EventEnd.Sub(r.Setup.EventStart)
@@ -225,12 +225,12 @@ func times(r *load.Result) *report.Table {
 type step struct {
 	From, To        float64 // seconds of the run
 	Asked, Achieved float64 // readings a second
-	P50, P99        float64 // response time of its slowest second; 0: nothing was answered
+	P50, P99        float64 // response time of the slowest second; 0: nothing was answered
 	Dropped         int64   // readings
 }
 
-// maxSteps is the maximum number of steps shown; a ramp with more, or without steps, is
-// shown in ten equal parts.
+// maxSteps is the most steps shown; a ramp with more, or without steps, is shown in ten equal
+// parts.
 const maxSteps = 50
 
 // steps returns the steps of a ramp; none if the rate was constant.
@@ -239,7 +239,7 @@ func steps(r *load.Result) []step {
 		return nil
 	}
 	n := r.Setup.Steps
-	if n < 2 || n > maxSteps || r.Interrupted { // it ended before the last step
+	if n < 2 || n > maxSteps || r.Interrupted { // ended before the last step
 		n = 10
 	}
 	all := make([]step, n)
@@ -253,7 +253,7 @@ func steps(r *load.Result) []step {
 			if began <= (s.From+s.To)/2 && (s.From+s.To)/2 <= end {
 				middle = i
 			}
-			if at := (began + end) / 2; s.From <= at && (at < s.To || k == n-1) { // the last also has what came after the end
+			if at := (began + end) / 2; s.From <= at && (at < s.To || k == n-1) { // the last also includes what came after the end
 				s.Dropped += r.Intervals[i].Dropped
 			}
 			const late = 0.05 // of a tick
@@ -263,7 +263,7 @@ func steps(r *load.Result) []step {
 			}
 			began = end
 		}
-		if inside == 0 && middle >= 0 { // no second lies in it completely
+		if inside == 0 && middle >= 0 { // no full second lies within it
 			s.add(&r.Intervals[middle], 1)
 			inside = 1
 		}
@@ -297,7 +297,7 @@ func ramped(r *load.Result) report.Block {
 	return report.Block{Title: "By " + part + " of the ramp; p50 and p99 are those of its slowest second", Table: t}
 }
 
-// fills shows times by fill, with the daemon's own beside them.
+// fills shows times by fill, next to the daemon's own.
 func fills(r *load.Result) report.Block {
 	b := report.Block{Title: "Response time by elapsed part of the window", Table: &report.Table{Head: []string{"part", "readings", "p50", "p99"}}, Notes: fillNotes(r)}
 	store := len(r.StoreByFill) == len(r.ByFill)
@@ -369,7 +369,7 @@ func tenth(row load.FillRow) string {
 
 func perSecond(v float64) string { return rateNumber(v) + "/s" }
 
-// requested is a rate; a dash if none was requested.
+// requested formats a rate; a dash if none was requested.
 func requested(v float64) string {
 	if v <= 0 {
 		return "–"
@@ -394,11 +394,10 @@ func latency(seconds float64, observed bool) string {
 	return span(seconds)
 }
 
-// orDash is for a time that is 0 if nothing was observed.
+// orDash formats a time that is 0 if nothing was observed.
 func orDash(seconds float64) string { return latency(seconds, seconds > 0) }
 
-// percent is never rounded to all or nothing, nor to the bound of 99 % that was
-// missed.
+// percent never rounds to all, nothing, or the missed bound of 99 %.
 func percent(part, whole float64) string {
 	if whole <= 0 {
 		return "–"

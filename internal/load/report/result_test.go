@@ -7,8 +7,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/load"
 )
 
-// aResult is a run like the one of the README: 167 sensors, a window in a minute,
-// a stall in the middle.
+// aResult is a run like the one in the README: 167 sensors, a window per minute, a stall in the
+// middle.
 func aResult() *load.Result {
 	began := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	r := &load.Result{
@@ -47,13 +47,13 @@ func aResult() *load.Result {
 	return r
 }
 
-// anOverload is a run that the daemon could not take.
+// anOverload is a run that overloaded the daemon.
 func anOverload() *load.Result {
 	r := aResult()
 	r.OfferedRate, r.AchievedRate = 20_040, 11_000
 	r.DrainSeconds = 1.5
 	r.Dropped, r.Failed, r.Acked = 400_000, 30_000, 90_198
-	r.Strict = &load.Quantiles{} // four of five were not taken
+	r.Strict = &load.Quantiles{} // four of five were not accepted
 	r.Failures = map[string]int64{"503": 29_000, "timeout": 999, "connection": 1}
 	r.FirstErrors = []string{"the answer is 503: journal_full: the journal is full\nand more", "wait for the answer: i/o timeout after 30s", "connect: refused", "a fourth"}
 	return r

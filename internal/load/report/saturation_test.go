@@ -12,8 +12,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/load"
 )
 
-// aQueue is a run all of which was accepted in the end: 64 connections that the
-// daemon answers in 31 ms each are too few for 2,004 requests a second.
+// aQueue is a run that was fully accepted in the end: 64 connections at 31 ms per answer are
+// too few for 2,004 requests per second.
 func aQueue() *load.Result {
 	r := aResult()
 	r.Service = load.Quantiles{Mean: 0.0312, P50: 0.031, P90: 0.04, P99: 0.06, P999: 0.08, Max: 0.1}
@@ -25,7 +25,7 @@ func TestSaturation(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		change func(*load.Result)
-		want   []string // parts of what is said; none: the run was not saturated
+		want   []string // parts of the message; none: not saturated
 	}{
 		"as asked":           {func(*load.Result) {}, nil},
 		"dropped":            {func(r *load.Result) { r.Dropped, r.Sent = 15_691, 104_549 }, []string{"15,691 of 120,240 readings (13.0 %) were dropped", "Lower the load"}},

@@ -10,7 +10,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/load"
 )
 
-// aRamp is one of four steps of two and a half seconds, whose last is too much.
+// aRamp has four steps of 2.5 s, the last of which is too much.
 func aRamp() *load.Result {
 	r := aResult()
 	r.Setup.Rate, r.Setup.Steps, r.Setup.DurationSeconds = "1000..4000", 4, 10

@@ -11,9 +11,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// An operation of these benchmarks is one request and its answer, by one Sender.
-// The daemon's part of the time and the allocations is in them: see
-// BenchmarkOnlyTheSender.
+// One operation is a request and its answer by one Sender, including the daemon's time and
+// allocations; BenchmarkOnlyTheSender excludes them.
 func BenchmarkSend(b *testing.B) {
 	for _, way := range []struct {
 		name   string
@@ -40,8 +39,7 @@ func BenchmarkSend(b *testing.B) {
 	}
 }
 
-// BenchmarkOnlyTheSender has a server that answers without looking, beside
-// net/http's client against the same.
+// BenchmarkOnlyTheSender uses a server that answers blindly, and compares net/http's client.
 func BenchmarkOnlyTheSender(b *testing.B) {
 	answer := []byte("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 49\r\n\r\n" + `{"accepted":1,"rejected":0,"ack":"journaled"}    `)
 	r := weather(1)

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// blindServer answers whatever comes in one piece with the same, and allocates nothing
-// for it. It takes one connection.
+// blindServer answers each read with the same bytes and without allocating. It accepts one
+// connection.
 func blindServer(t testing.TB, answer []byte) (address string) {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -21,7 +21,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// journal keeps what the door gives it.
+// journal keeps what ingest passes on.
 type journal struct {
 	mu      sync.Mutex
 	all     []telemetry.Reading
@@ -30,7 +30,7 @@ type journal struct {
 	calls   int
 
 	keep  bool
-	reach telemetry.Ack // empty: what was wanted
+	reach telemetry.Ack // empty: as requested
 	err   error
 	block chan struct{} // if not nil, Append waits for it or for its context
 }
@@ -63,12 +63,12 @@ func (j *journal) Append(ctx context.Context, b *batch.Batch, r batch.Request) (
 	return batch.Receipt{Ack: reached}, nil
 }
 
-// Repeat knows of no key.
+// Repeat knows no keys.
 func (j *journal) Repeat(context.Context, batch.Request) (batch.Receipt, error) {
 	return batch.Receipt{}, nil
 }
 
-// taken returns what was taken since the last call, in the order of sensor and time.
+// taken returns what was accepted since the last call, ordered by sensor and time.
 func (j *journal) taken() []telemetry.Reading {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -78,7 +78,7 @@ func (j *journal) taken() []telemetry.Reading {
 	return all
 }
 
-// sortReadings sorts readings, and the fields in each, whose order columns lose.
+// sortReadings sorts readings, and the fields in each, because columns lose their order.
 func sortReadings(readings []telemetry.Reading) {
 	for _, r := range readings {
 		slices.SortFunc(r.Fields, func(a, b telemetry.Field) int { return strings.Compare(a.Name, b.Name) })
@@ -91,7 +91,7 @@ func sortReadings(readings []telemetry.Reading) {
 	})
 }
 
-// A daemon is a door behind which a journal keeps everything, on real ports.
+// A daemon is an ingest server on real ports whose journal keeps everything.
 type daemon struct {
 	journal    *journal
 	http, grpc string // targets
@@ -118,7 +118,7 @@ func startDaemon(t testing.TB, j *journal) *daemon {
 	t.Cleanup(func() {
 		web.CloseClientConnections()
 		web.Close()
-		door.Stop() // which ends calls
+		door.Stop() // ends calls
 		assert.NoError(t, server.Close())
 		assert.ErrorIs(t, <-served, http.ErrServerClosed)
 		door.Wait()
@@ -126,7 +126,7 @@ func startDaemon(t testing.TB, j *journal) *daemon {
 	return &daemon{journal: j, http: web.URL, grpc: "grpc://" + listener.Addr().String(), door: door}
 }
 
-// newSender returns a Sender of a pool of one connection, changed by change.
+// newSender returns a Sender of a one-connection pool, with its config changed by change.
 func newSender(t testing.TB, target string, change ...func(*Config)) load.Sender {
 	t.Helper()
 	c := Config{Target: target, Timeout: 20 * time.Second}
@@ -144,7 +144,7 @@ func newSender(t testing.TB, target string, change ...func(*Config)) load.Sender
 	return s
 }
 
-// everyWay runs a test over HTTP and over both forms of gRPC.
+// everyWay runs a test over HTTP and both forms of gRPC.
 func everyWay(t *testing.T, test func(t *testing.T, target func(*daemon) string, way func(*Config))) {
 	t.Helper()
 	overHTTP := func(d *daemon) string { return d.http }

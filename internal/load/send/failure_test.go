@@ -62,8 +62,8 @@ func TestAnAnswerThatDoesNotComeIsATimeout(t *testing.T) {
 	})
 }
 
-// TestEveryRequestHasItsTimeout has a second request that is not answered, on what
-// the first has opened.
+// TestEveryRequestHasItsTimeout leaves a second request unanswered on the first one's
+// connection.
 func TestEveryRequestHasItsTimeout(t *testing.T) {
 	t.Parallel()
 	everyWay(t, func(t *testing.T, target func(*daemon) string, way func(*Config)) {
@@ -81,7 +81,7 @@ func TestEveryRequestHasItsTimeout(t *testing.T) {
 	})
 }
 
-// TestConnectionsThatTheDaemonClosesAreNotUsedAgain says so in each answer.
+// TestConnectionsThatTheDaemonClosesAreNotUsedAgain announces it in each answer.
 func TestConnectionsThatTheDaemonClosesAreNotUsedAgain(t *testing.T) {
 	t.Parallel()
 	server := webServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -137,12 +137,12 @@ func TestSendEndsWithItsContext(t *testing.T) {
 			done <- a
 		}()
 		cancel()
-		assert.Equal(t, load.Answer{Failure: FailureCanceled}, <-done)
+		assert.Equal(t, load.Answer{Failure: failureCanceled}, <-done)
 		a, err := s.Send(ctx, weather(1))
 		require.ErrorIs(t, err, context.Canceled)
-		assert.Equal(t, FailureCanceled, a.Failure)
+		assert.Equal(t, failureCanceled, a.Failure)
 
-		// A context of its own is none of the next request's.
+		// A request with a new context is unaffected.
 		close(d.journal.block)
 		a, err = s.Send(t.Context(), weather(1))
 		require.NoError(t, err)
@@ -166,12 +166,12 @@ func TestADaemonThatIsGoneFailsEveryRequestUntilItIsBack(t *testing.T) {
 			for range 3 {
 				a, err := s.Send(t.Context(), weather(1))
 				require.Error(t, err)
-				assert.Contains(t, []string{FailureConnection, "Unavailable"}, a.Failure)
+				assert.Contains(t, []string{failureConnection, "Unavailable"}, a.Failure)
 			}
 			assert.Equal(t, 1, d.journal.calls)
 
 			through.shut(false)
-			require.Eventually(t, func() bool { // gRPC waits a little before it connects again
+			require.Eventually(t, func() bool { // gRPC waits briefly before reconnecting
 				a, _ := s.Send(t.Context(), weather(1))
 				return a.Accepted == 1
 			}, 10*time.Second, 20*time.Millisecond)
@@ -179,8 +179,8 @@ func TestADaemonThatIsGoneFailsEveryRequestUntilItIsBack(t *testing.T) {
 	}
 }
 
-// A request that was read and not answered may have been taken. It is the one
-// that a helpful client would repeat.
+// A request that was read but not answered may have been accepted. It is the one that a helpful
+// client would repeat.
 func TestARequestIsNeverSentTwice(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int32
@@ -199,7 +199,7 @@ func TestARequestIsNeverSentTwice(t *testing.T) {
 	for n := range int32(3) {
 		a, err = s.Send(t.Context(), weather(1))
 		require.Error(t, err)
-		assert.Equal(t, load.Answer{Failure: FailureConnection}, a)
+		assert.Equal(t, load.Answer{Failure: failureConnection}, a)
 		assert.Equal(t, 2+n, requests.Load())
 	}
 }
@@ -212,11 +212,11 @@ func TestAnswersThatADaemonWouldNotGive(t *testing.T) {
 		failure string
 		message string
 	}{
-		"not JSON":          {200, "<html>", FailureAnswer, "read the answer"},
-		"no counts":         {200, "{}", FailureAnswer, "does not say how many"},
-		"too many":          {200, `{"accepted":3,"rejected":0}`, FailureAnswer, "3 readings accepted and 0 rejected, but 2 were sent"},
-		"negative":          {200, `{"accepted":-1,"rejected":3}`, FailureAnswer, "-1 readings accepted"},
-		"huge":              {200, `{"accepted":99999999999999999999,"rejected":3}`, FailureAnswer, "read the answer"},
+		"not JSON":          {200, "<html>", failureAnswer, "read the answer"},
+		"no counts":         {200, "{}", failureAnswer, "does not say how many"},
+		"too many":          {200, `{"accepted":3,"rejected":0}`, failureAnswer, "3 readings accepted and 0 rejected, but 2 were sent"},
+		"negative":          {200, `{"accepted":-1,"rejected":3}`, failureAnswer, "-1 readings accepted"},
+		"huge":              {200, `{"accepted":99999999999999999999,"rejected":3}`, failureAnswer, "read the answer"},
 		"moved":             {301, "", "301", "Moved Permanently"},
 		"another's refusal": {502, "bad gateway", "502", `"bad gateway"`},
 		"too many requests": {429, `{"code":"quota","message":"slower"}`, "429", "quota: slower"},
@@ -233,11 +233,11 @@ func TestAnswersThatADaemonWouldNotGive(t *testing.T) {
 	assert.Equal(t, load.Answer{Accepted: 1, Rejected: 1}, a)
 }
 
-// A doorway passes connections on until it is shut, which also breaks them.
+// A doorway forwards connections until it is shut, which also breaks them.
 type doorway struct {
 	address string
 	closed  atomic.Bool
-	conns   chan net.Conn // both ends of all that were passed on
+	conns   chan net.Conn // both ends of all forwarded connections
 }
 
 func newDoorway(t *testing.T, to string) *doorway {

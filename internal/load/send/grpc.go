@@ -22,10 +22,10 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
-// codeNothingTaken of a daemon that refused every reading of a request.
+// codeNothingTaken means that the daemon refused every reading of a request.
 const codeNothingTaken = "nothing_taken"
 
-// grpcSender has one call of WriteStream, with one request at a time.
+// grpcSender has one WriteStream call, with one request at a time.
 type grpcSender struct {
 	pool    *Pool
 	client  telemetrypb.IngestServiceClient
@@ -33,9 +33,9 @@ type grpcSender struct {
 	answer  telemetrypb.WriteResponse
 
 	call   telemetrypb.IngestService_WriteStreamClient // nil: none
-	ctx    context.Context                             // of the Send that opened it
+	ctx    context.Context                             // of the Send that opened the call
 	cancel context.CancelFunc                          // ends the call
-	timer  *time.Timer                                 // does so when a request takes too long
+	timer  *time.Timer                                 // cancels when a request takes too long
 }
 
 func (p *Pool) newGRPCSender() (*grpcSender, error) {
@@ -56,8 +56,8 @@ func (p *Pool) newGRPCSender() (*grpcSender, error) {
 	}, nil
 }
 
-// dialGRPC returns a connection that, like those of sensors, connects again within a
-// second after a failure.
+// dialGRPC returns a connection that, like a sensor's, reconnects within a second after a
+// failure.
 func (p *Pool) dialGRPC() (*grpc.ClientConn, error) {
 	return p.target.Dial(p.config.TLS, grpc.WithUserAgent(userAgent), grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
@@ -65,7 +65,7 @@ func (p *Pool) dialGRPC() (*grpc.ClientConn, error) {
 	}))
 }
 
-// withToken returns the context of a call.
+// withToken returns a call's context.
 func (p *Pool) withToken(ctx context.Context) context.Context {
 	if p.config.Token == "" {
 		return ctx
@@ -73,20 +73,19 @@ func (p *Pool) withToken(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+p.config.Token)
 }
 
-// checkGRPC asks for the daemon's health. A daemon without a health service can be
-// reached too.
+// checkGRPC checks the daemon's health. A daemon without a health service counts as reachable.
 func (p *Pool) checkGRPC(ctx context.Context) error {
 	conn, err := p.dialGRPC()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // it is not in use
+	defer func() { _ = conn.Close() }() // not in use
 	_, err = healthpb.NewHealthClient(conn).Check(p.withToken(ctx), &healthpb.HealthCheckRequest{})
 	switch status.Code(err) {
 	case codes.OK, codes.Unimplemented:
 		return nil
 	case codes.Unavailable:
-		// The error of the network is more precise.
+		// The network's error is more precise.
 		var d net.Dialer
 		plain, dialErr := d.DialContext(ctx, "tcp", p.target.Host)
 		if dialErr != nil {
@@ -94,7 +93,7 @@ func (p *Pool) checkGRPC(ctx context.Context) error {
 			break
 		}
 		_ = plain.Close()                                    // nothing was sent on it
-		if strings.Contains(err.Error(), "server preface") { // it has no code of its own
+		if strings.Contains(err.Error(), "server preface") { // the error has no code of its own
 			err = fmt.Errorf("%w: %w", ErrNotGRPC, err)
 		}
 	}
@@ -115,7 +114,7 @@ func (s *grpcSender) Send(ctx context.Context, r *load.Request) (load.Answer, er
 		case !s.timer.Stop():
 			return load.Answer{Failure: FailureTimeout}, fmt.Errorf("%w after %s", os.ErrDeadlineExceeded, s.pool.config.Timeout)
 		case errors.Is(err, io.EOF): // the daemon ended the call without an error
-			return load.Answer{Failure: FailureConnection}, err
+			return load.Answer{Failure: failureConnection}, err
 		}
 		return load.Answer{Failure: code.String()}, err
 	}
@@ -131,7 +130,7 @@ func (s *grpcSender) Send(ctx context.Context, r *load.Request) (load.Answer, er
 	}
 	a := load.Answer{Accepted: int(s.answer.GetAccepted()), Rejected: int(s.answer.GetRejected())}
 	if err := wire.CheckCounts(&a.Accepted, &a.Rejected, len(r.Readings)); err != nil {
-		return load.Answer{Failure: FailureAnswer}, err
+		return load.Answer{Failure: failureAnswer}, err
 	}
 	return a, nil
 }

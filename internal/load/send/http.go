@@ -24,12 +24,12 @@ import (
 
 const (
 	headerAck  = "Brim-Ack"
-	bufferSize = 16 << 10 // of a connection, each way
-	maxAnswer  = 1 << 20  // bytes; a hundred refusals have less
-	// maxIdle of a connection. A daemon closes it after two minutes, which the next
-	// request would notice too late.
+	bufferSize = 16 << 10 // per connection and direction
+	maxAnswer  = 1 << 20  // bytes; a hundred refusals need less
+	// maxIdle of a connection. A daemon closes it after two minutes, which the next request
+	// would notice too late.
 	maxIdle = time.Minute
-	// maxUnused is the same before the first request, for which a daemon waits ten seconds.
+	// maxUnused is maxIdle before the first request, for which a daemon waits ten seconds.
 	maxUnused = 5 * time.Second
 )
 
@@ -45,9 +45,9 @@ type httpSender struct {
 	request  fasthttp.Request
 	response fasthttp.Response
 	body     []byte
-	accepted []byte // how the answer begins when all were accepted
+	accepted []byte // start of an answer that accepts everything
 
-	ctx     context.Context // of the Send whose end ends the connection
+	ctx     context.Context // of the Send that ends the connection
 	unwatch func() bool     // nil: none
 }
 
@@ -97,7 +97,7 @@ func (s *httpSender) Send(ctx context.Context, r *load.Request) (load.Answer, er
 	deadline := time.Now().Add(s.pool.config.Timeout)
 	if err := s.exchange(ctx, r, deadline); err != nil {
 		s.hangUp()
-		if !time.Now().Before(deadline) { // the errors of fasthttp do not always say so
+		if !time.Now().Before(deadline) { // fasthttp's errors do not always say so
 			err = fmt.Errorf("%w after %s: %w", os.ErrDeadlineExceeded, s.pool.config.Timeout, err)
 		}
 		return brokenAnswer(ctx, err), err
@@ -138,8 +138,8 @@ func (s *httpSender) exchange(ctx context.Context, r *load.Request, deadline tim
 	return nil
 }
 
-// connect makes sure that there is a connection, which ends with ctx and times out at
-// the deadline.
+// connect makes sure that there is a connection, which ends with ctx and times out at the
+// deadline.
 func (s *httpSender) connect(ctx context.Context, deadline time.Time) error {
 	if s.conn != nil && time.Since(s.used) > s.maxIdle {
 		s.hangUp()
@@ -151,16 +151,16 @@ func (s *httpSender) connect(ctx context.Context, deadline time.Time) error {
 			return err
 		}
 	}
-	if conn := s.conn; s.unwatch == nil || s.ctx != ctx { // all requests of a run have one context
+	if conn := s.conn; s.unwatch == nil || s.ctx != ctx { // all requests of a run share a context
 		if s.unwatch != nil {
 			s.unwatch()
 		}
-		s.ctx, s.unwatch = ctx, context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // fails only if it is closed
+		s.ctx, s.unwatch = ctx, context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // fails only if closed
 	}
 	if err := s.conn.SetDeadline(deadline); err != nil {
 		return err
 	}
-	return ctx.Err() // after the deadline, which may have replaced that of AfterFunc
+	return ctx.Err() // checked after the deadline, which may have replaced AfterFunc's
 }
 
 func (s *httpSender) dial(ctx context.Context) error {
@@ -174,13 +174,13 @@ func (s *httpSender) dial(ctx context.Context) error {
 	return nil
 }
 
-// hangUp closes the connection; the next Send makes another.
+// hangUp closes the connection; the next Send opens another.
 func (s *httpSender) hangUp() {
 	if s.conn != nil {
 		if s.unwatch != nil {
 			s.unwatch()
 		}
-		_ = s.conn.Close() // what was sent on it has been answered, or is counted as failed
+		_ = s.conn.Close() // what was sent on it is answered or counted as failed
 		s.conn, s.ctx, s.unwatch = nil, nil, nil
 	}
 }
@@ -191,7 +191,7 @@ func (s *httpSender) Close() error {
 	return nil
 }
 
-// httpAnswer interprets the response to so many readings.
+// httpAnswer interprets the response to a number of readings.
 func httpAnswer(status int, body []byte, readings int) (load.Answer, error) {
 	var answer struct {
 		Accepted, Rejected *int
@@ -205,7 +205,7 @@ func httpAnswer(status int, body []byte, readings int) (load.Answer, error) {
 	switch status {
 	case http.StatusOK, http.StatusAccepted, http.StatusMultiStatus:
 		if err != nil {
-			return load.Answer{Failure: FailureAnswer}, fmt.Errorf("read the answer: %w", err)
+			return load.Answer{Failure: failureAnswer}, fmt.Errorf("read the answer: %w", err)
 		}
 		return load.Answer{Accepted: *answer.Accepted, Rejected: *answer.Rejected}, nil
 	}
@@ -216,23 +216,23 @@ func httpAnswer(status int, body []byte, readings int) (load.Answer, error) {
 	case len(answer.Errors) > 0:
 		problem = answer.Errors[0].Code + ": " + answer.Errors[0].Message
 	case len(body) > 0:
-		const most = 300 // bytes of something else
+		const most = 300 // bytes of a foreign answer
 		problem = strconv.Quote(string(body[:min(len(body), most)]))
 	}
-	if status == http.StatusBadRequest && err == nil && *answer.Accepted == 0 { // as a daemon answers if it refused every reading
+	if status == http.StatusBadRequest && err == nil && *answer.Accepted == 0 { // a daemon's answer if it refused every reading
 		return load.Answer{Rejected: readings}, fmt.Errorf("every reading was refused: %s", problem)
 	}
 	return load.Answer{Failure: strconv.Itoa(status)}, fmt.Errorf("the answer is %d: %s", status, problem)
 }
 
-// brokenAnswer classifies an error of the network.
+// brokenAnswer classifies a network error.
 func brokenAnswer(ctx context.Context, err error) load.Answer {
 	var network net.Error
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
-		return load.Answer{Failure: FailureCanceled}
+		return load.Answer{Failure: failureCanceled}
 	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return load.Answer{Failure: FailureTimeout}
 	}
-	return load.Answer{Failure: FailureConnection}
+	return load.Answer{Failure: failureConnection}
 }

@@ -21,32 +21,31 @@ import (
 
 // Config of a Pool.
 type Config struct {
-	// Target is http://host:port, https://host:port, grpc://host:port or
-	// grpcs://host:port. Without a port, http has 80 and https 443.
+	// Target is http://host:port, https://host:port, grpc://host:port or grpcs://host:port. The
+	// default port is 80 for http and 443 for https.
 	Target  string
 	Stream  string        // empty: the daemon's default stream
 	Ack     telemetry.Ack // empty: the daemon's default
-	Timeout time.Duration // of one request, and of a dial; 0: 30 s
+	Timeout time.Duration // for a request, and for dialing; 0: 30 s
 	Form    wire.Form     // gRPC only; empty: plain
 	TLS     *tls.Config   // https and grpcs; nil: the system's certificates
-	// Token is sent with every request; empty: none. The caller decides whether it may
-	// be sent unencrypted.
+	// Token is sent with every request; empty: none. The caller decides whether it may be sent
+	// unencrypted.
 	Token string
 }
 
 const (
 	defaultTimeout      = 30 * time.Second
 	userAgent           = "brim-load"
-	sendersOfConnection = 16 // that share one gRPC connection; a daemon allows 256 calls on one
+	sendersOfConnection = 16 // senders sharing a gRPC connection; a daemon allows 256 calls on one
 )
 
-// Reasons why a request failed, beside the numbers of HTTP statuses and the names of
-// gRPC codes.
+// Reasons for a failed request, in addition to HTTP status numbers and gRPC code names.
 const (
 	FailureTimeout    = "timeout"    // no answer came in time; the readings may have been stored
-	FailureConnection = "connection" // it could not be made, or broke
-	FailureCanceled   = "canceled"   // the run ended first
-	FailureAnswer     = "answer"     // it was not a daemon's
+	failureConnection = "connection" // could not be made, or broke
+	failureCanceled   = "canceled"   // the run ended first
+	failureAnswer     = "answer"     // not a daemon's
 )
 
 // A Pool makes Senders to one daemon.
@@ -56,7 +55,7 @@ type Pool struct {
 
 	mu      sync.Mutex
 	senders int                // gRPC only
-	conns   []*grpc.ClientConn // likewise, dialed as senders need them
+	conns   []*grpc.ClientConn // likewise, dialed on demand
 }
 
 // New checks the target. It does not connect yet.
@@ -69,7 +68,7 @@ func New(c Config) (*Pool, error) {
 	return &Pool{config: c, target: t}, nil
 }
 
-// Protocol is http or grpc.
+// Protocol returns http or grpc.
 func (p *Pool) Protocol() string {
 	if p.target.GRPC {
 		return "grpc"
@@ -77,8 +76,8 @@ func (p *Pool) Protocol() string {
 	return "http"
 }
 
-// Check checks that the daemon can be reached: over HTTP that it accepts connections,
-// over gRPC that it answers.
+// Check checks that the daemon is reachable: over HTTP that it accepts connections, over gRPC
+// that it answers.
 func (p *Pool) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.config.Timeout)
 	defer cancel()
@@ -92,9 +91,8 @@ func (p *Pool) Check(ctx context.Context) error {
 	return conn.Close()
 }
 
-// Sender returns one more Sender. Over HTTP it has its own connection, which is made
-// here, so that no request's time includes that; ctx bounds the connecting only. Over
-// gRPC sixteen share one.
+// Sender returns another Sender. Over HTTP it opens its own connection here, so that no
+// request's time includes that; ctx only bounds connecting. Over gRPC sixteen share one.
 func (p *Pool) Sender(ctx context.Context) (load.Sender, error) {
 	if p.target.GRPC {
 		return p.newGRPCSender()
@@ -102,7 +100,7 @@ func (p *Pool) Sender(ctx context.Context) (load.Sender, error) {
 	return p.newHTTPSender(ctx)
 }
 
-// Close closes what Senders share. They are closed before, by their owners.
+// Close closes what Senders share. Close the Senders first.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,5 +115,5 @@ func (p *Pool) Close() error {
 	return nil
 }
 
-// ErrNotGRPC is the error of an address where something else listens.
+// ErrNotGRPC means that something else listens at the address.
 var ErrNotGRPC = errors.New("it does not speak gRPC")

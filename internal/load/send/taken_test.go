@@ -29,8 +29,8 @@ func TestWhatIsSentIsTaken(t *testing.T) {
 	})
 }
 
-// drawReadings draws readings of few sensors, so that some stand together, with
-// fields that are mostly, but not always, there and of one kind.
+// drawReadings draws readings of few sensors, so that some are adjacent, with mostly but not
+// always present fields of one kind.
 func drawReadings(t *rapid.T) []telemetry.Reading {
 	n := rapid.IntRange(1, 12).Draw(t, "readings")
 	readings := make([]telemetry.Reading, n)
@@ -113,7 +113,7 @@ func TestRefusedReadingsAreRejected(t *testing.T) {
 		s := newSender(t, target(d), way)
 		r := weather(5)
 		r.Readings[1].Time = time.Now().Add(time.Hour)
-		r.Readings[3].Fields = append(r.Readings[3].Fields, r.Readings[3].Fields[0]) // a name twice
+		r.Readings[3].Fields = append(r.Readings[3].Fields, r.Readings[3].Fields[0]) // duplicate name
 		a, err := s.Send(t.Context(), r)
 		require.NoError(t, err)
 		assert.Equal(t, load.Answer{Accepted: 3, Rejected: 2}, a)
@@ -121,6 +121,6 @@ func TestRefusedReadingsAreRejected(t *testing.T) {
 		r.Readings = r.Readings[3:4]
 		a, err = s.Send(t.Context(), r)
 		require.ErrorContains(t, err, "field_duplicate")
-		assert.Equal(t, load.Answer{Rejected: 1}, a, "as in a request of which others are taken")
+		assert.Equal(t, load.Answer{Rejected: 1}, a, "as in a request whose other readings are accepted")
 	})
 }

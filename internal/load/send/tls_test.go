@@ -18,7 +18,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
-// onlyStream answers every request as if all were taken.
+// onlyStream answers every request as if all was accepted.
 type onlyStream struct {
 	telemetrypb.UnimplementedIngestServiceServer
 }
@@ -54,7 +54,7 @@ func TestTLS(t *testing.T) {
 	known := x509.NewCertPool()
 	known.AddCert(web.Certificate())
 	for _, target := range []string{web.URL, "grpcs://" + listener.Addr().String()} {
-		// Closed here, before its daemon.
+		// Closed before its daemon.
 		pool, err := New(Config{Target: target, Timeout: 10 * time.Second, TLS: &tls.Config{RootCAs: known, MinVersion: tls.VersionTLS12}})
 		require.NoError(t, err)
 		require.NoError(t, pool.Check(t.Context()))

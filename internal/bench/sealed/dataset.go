@@ -10,51 +10,51 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A recording is generated readings of some sensors, all of the same number, in a period of one
-// window, after which it repeats. It is a shape.Source.
-type recording struct {
+// A dataset is generated readings, equally many per sensor, that repeat with a period of one
+// window. It is a shape.Source.
+type dataset struct {
 	name     string
-	window   time.Duration // of its buckets, and its period
-	together int           // readings of a sensor that are written together
+	window   time.Duration // of its buckets, and the period
+	together int           // readings per sensor in one write
 	ids      []string
-	offsets  [][]time.Duration // of the readings of each sensor, from the period's start
+	offsets  [][]time.Duration // of each sensor's readings, from the start of the period
 	fields   [][][]telemetry.Field
 }
 
 // ID implements shape.Source.
-func (r *recording) ID(sensor int) string { return r.ids[sensor] }
+func (r *dataset) ID(sensor int) string { return r.ids[sensor] }
 
 // Tags implements shape.Source.
-func (*recording) Tags(int) []telemetry.Tag { return nil }
+func (*dataset) Tags(int) []telemetry.Tag { return nil }
 
 // AppendFields implements shape.Source.
-func (r *recording) AppendFields(dst []telemetry.Field, sensor int, k uint64, _ time.Time) []telemetry.Field {
+func (r *dataset) AppendFields(dst []telemetry.Field, sensor int, k uint64, _ time.Time) []telemetry.Field {
 	return append(dst, r.fields[sensor][k%uint64(r.each())]...) //nolint:gosec // counts from 0
 }
 
-// at returns the time of a reading.
-func (r *recording) at(sensor int, k uint64) time.Time {
+// at returns the time of a sensor's reading k.
+func (r *dataset) at(sensor int, k uint64) time.Time {
 	each := uint64(r.each())                                                             //nolint:gosec // counts from 0
 	return shape.Begin().Add(time.Duration(k/each)*r.window + r.offsets[sensor][k%each]) //nolint:gosec // counts from 0
 }
 
-// each is the number of a sensor's readings in a period.
-func (r *recording) each() int { return len(r.offsets[0]) }
+// each returns the number of readings per sensor in a period.
+func (r *dataset) each() int { return len(r.offsets[0]) }
 
-func (r *recording) readings() shape.Readings {
+func (r *dataset) readings() shape.Readings {
 	return shape.Readings{Source: r, Sensors: len(r.ids), Begin: shape.Begin(), At: r.at}
 }
 
-// add adds a reading to a sensor, which has been added before.
-func (r *recording) add(sensor int, at time.Duration, fields []telemetry.Field) {
+// add appends a reading to a sensor.
+func (r *dataset) add(sensor int, at time.Duration, fields []telemetry.Field) {
 	r.offsets[sensor], r.fields[sensor] = append(r.offsets[sensor], at), append(r.fields[sensor], fields)
 }
 
-func newRecording(name string, together int, ids ...string) *recording {
-	return &recording{name: name, window: windowOf(name), together: together, ids: ids, offsets: make([][]time.Duration, len(ids)), fields: make([][][]telemetry.Field, len(ids))}
+func newDataset(name string, together int, ids ...string) *dataset {
+	return &dataset{name: name, window: windowOf(name), together: together, ids: ids, offsets: make([][]time.Duration, len(ids)), fields: make([][][]telemetry.Field, len(ids))}
 }
 
-// The recordings.
+// Datasets.
 const (
 	cpuSet  = "TSBS cpu, ten integers"
 	ecgSet  = "ECG, 360 Hz"
@@ -65,23 +65,23 @@ const (
 
 var allSets = []string{cpuSet, ecgSet, fourSet, daySet, skySet}
 
-// windowOf returns the window of a recording's buckets.
-func windowOf(recording string) time.Duration {
-	if recording == daySet || recording == skySet {
+// windowOf returns the bucket window of a dataset.
+func windowOf(dataset string) time.Duration {
+	if dataset == daySet || dataset == skySet {
 		return day
 	}
 	return time.Hour
 }
 
-// recordings returns those that are measured.
-func recordings(seed uint64, s scale) (all []*recording) {
+// datasets returns the datasets to measure.
+func datasets(seed uint64, s scale) (all []*dataset) {
 	random := rand.New(rand.NewPCG(seed, 3)) //nolint:gosec // synthetic load
 	for _, of := range []struct {
 		name, id string
 		together int
-		generate func(*rand.Rand, *recording, int)
+		generate func(*rand.Rand, *dataset, int)
 		sensors  int
-		readings int // of a sensor
+		readings int // per sensor
 	}{
 		{cpuSet, "cpu", 60, generateCPU, s.sensors, 360},
 		{ecgSet, "ecg", 600, generateECG, 1, s.ecg},
@@ -93,15 +93,15 @@ func recordings(seed uint64, s scale) (all []*recording) {
 		for i := range of.sensors {
 			ids = append(ids, fmt.Sprintf("%s-%d", of.id, i))
 		}
-		r := newRecording(of.name, of.together, ids...)
+		r := newDataset(of.name, of.together, ids...)
 		of.generate(random, r, of.readings)
 		all = append(all, r)
 	}
 	return all
 }
 
-// generateCPU makes percentages that drift, as TSBS does for its use case cpu-only.
-func generateCPU(random *rand.Rand, r *recording, n int) {
+// generateCPU makes drifting percentages, like TSBS's cpu-only use case.
+func generateCPU(random *rand.Rand, r *dataset, n int) {
 	for sensor := range r.ids {
 		var level [10]float64
 		for i := range level {
@@ -118,9 +118,8 @@ func generateCPU(random *rand.Rand, r *recording, n int) {
 	}
 }
 
-// generateECG makes heartbeats in millivolts, in steps of 0.005 as an 11-bit converter has
-// them.
-func generateECG(random *rand.Rand, r *recording, n int) {
+// generateECG makes heartbeats in millivolts, in steps of 0.005 like an 11-bit converter.
+func generateECG(random *rand.Rand, r *dataset, n int) {
 	const rate, step, beat = 360, 0.005, 0.8
 	for k := range n {
 		at := float64(k) / rate
@@ -134,9 +133,9 @@ func generateECG(random *rand.Rand, r *recording, n int) {
 	}
 }
 
-// generateFour makes temperature, humidity, pressure and voltage that drift, at times with
-// some milliseconds of jitter.
-func generateFour(random *rand.Rand, r *recording, n int) {
+// generateFour makes drifting temperature, humidity, pressure and voltage, with some
+// milliseconds of jitter in the timestamps.
+func generateFour(random *rand.Rand, r *dataset, n int) {
 	quantities := []struct {
 		name               string
 		start, step, scale float64
@@ -155,9 +154,9 @@ func generateFour(random *rand.Rand, r *recording, n int) {
 	}
 }
 
-// generateWeather makes hourly observations of stations. Gusts and rain are rare, and are missing
-// otherwise.
-func generateWeather(random *rand.Rand, r *recording, n int) {
+// generateWeather makes hourly observations of weather stations. Gusts and rain are rare, and
+// their fields usually absent.
+func generateWeather(random *rand.Rand, r *dataset, n int) {
 	for sensor := range r.ids {
 		temperature, pressure := 40+20*random.NormFloat64(), 1015+5*random.NormFloat64()
 		for k := range n {
