@@ -33,7 +33,7 @@ identities:
 	assert.Equal(t, []Scope{Ingest, Read}, north.Scopes)
 	assert.Equal(t, "north-", north.SensorPrefix)
 	assert.True(t, time.Date(2027, 11, 21, 9, 0, 0, 0, time.UTC).Equal(north.Expires))
-	assert.Equal(t, Quota{RequestsPerSecond: 3, ReadingsPerSecond: 0.5, NewSensorsPerSecond: Unset, ActiveSensors: 0}, north.Quota)
+	assert.Equal(t, Quota{RequestsPerSecond: 3, ReadingsPerSecond: 0.5, NewSensorsPerSecond: unset, ActiveSensors: 0}, north.Quota)
 	assert.Equal(t, Quota{3, 0.5, 7, 0}, north.Quota.over(Quota{4, 5, 7, 9}), "what is given wins over the settings, 0 among it")
 	assert.Equal(t, "dns:edge-7", got[1].Certificate)
 	assert.True(t, got[1].Expires.IsZero())

@@ -37,10 +37,10 @@ func FuzzParse(f *testing.F) {
 			assert.True(t, 1 <= q.Limit && q.Limit <= MaxLimit)
 		case callSummary:
 			if p.every > 0 && q.From < q.To {
-				assert.LessOrEqual(t, (q.To-1)/p.every-q.From/p.every, int64(MaxSteps))
+				assert.LessOrEqual(t, (q.To-1)/p.every-q.From/p.every, int64(maxSteps))
 			}
 		case callSensors:
-			assert.True(t, 1 <= p.list.Limit && p.list.Limit <= MaxSensors)
+			assert.True(t, 1 <= p.list.Limit && p.list.Limit <= maxSensors)
 		}
 	})
 }

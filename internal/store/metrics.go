@@ -10,7 +10,7 @@ import (
 )
 
 // Fills are the values of the label fill of brim_store_write_seconds: ten fixed
-// tenths, in their order.
+// tenths, in order.
 var Fills = [10]string{"0-10", "10-20", "20-30", "30-40", "40-50", "50-60", "60-70", "70-80", "80-90", "90-100"}
 
 // Metrics are a stream's measurements of its writes.

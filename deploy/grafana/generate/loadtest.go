@@ -1,6 +1,6 @@
 package main
 
-// loadTest shows the generator beside the daemon beside MongoDB.
+// loadTest shows the load generator next to the daemon and MongoDB.
 func loadTest() dashboard {
 	return dashboard{
 		name:  "load-test",

@@ -1,6 +1,6 @@
 package main
 
-// storageEngine shows what MongoDB's storage engine and the disk under it say.
+// storageEngine shows MongoDB's storage engine and the disk under it.
 func storageEngine() dashboard {
 	return dashboard{
 		name:  "storage-engine",
@@ -33,7 +33,7 @@ func health() []panel {
 	}
 }
 
-// cacheShare is a part of the cache as a share of its size.
+// cacheShare is the size of a part of the cache divided by the cache's.
 func cacheShare(part string) string {
 	return "max(brim_mongodb_cache_" + part + "_bytes / brim_mongodb_cache_max_bytes)"
 }

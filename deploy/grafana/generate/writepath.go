@@ -2,8 +2,8 @@ package main
 
 const storeWrites = "brim_store_write_seconds_bucket" + ofStream
 
-// writePath shows what happens to readings between a request and MongoDB, and
-// first of all how the latency of updates grows as buckets fill.
+// writePath shows what happens to readings between a request and MongoDB,
+// starting with how update latency grows as buckets fill.
 func writePath() dashboard {
 	return dashboard{
 		name:  "write-path",
@@ -72,7 +72,7 @@ func merging() []panel {
 	}
 }
 
-// readingsByTrigger is the mean number of readings in an update, for each trigger.
+// readingsByTrigger is the mean number of readings per update, by trigger.
 func readingsByTrigger() string {
 	return total("brim_queue_updated_readings_total"+ofStream, "trigger") + " / (" + total("brim_queue_updates_total"+ofStream, "trigger") + " > 0)"
 }

@@ -59,7 +59,7 @@ func (s *Store) walk(ctx context.Context, q telemetry.Query, projection bson.D) 
 
 type walk struct {
 	store      *Store
-	ctx        context.Context //nolint:containedctx // it is that of one call, and the walk ends with it
+	ctx        context.Context //nolint:containedctx // of one call, and the walk ends with it
 	query      telemetry.Query
 	projection bson.D
 	yield      func(piece, error) bool

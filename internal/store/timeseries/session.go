@@ -24,12 +24,12 @@ import (
 // write, the fence, on the same session:
 //
 //	session S   insert, number 7 ──────── delayed ───────▶ refused: 7 is older than 8
-//	            fence,  number 8 ──▶ carried out ──▶ lookup ──▶ insert what is missing
+//	            fence,  number 8 ──▶ executed ──▶ lookup ──▶ insert what is missing
 //
-// The server executes one command of a session at a time. If the insert comes
-// first, the fence waits until it has ended, and the lookup sees what it stored.
-// The number of the fence is in the oplog, see store.WriteConcern.Fence, so that
-// a primary that is elected later refuses the insert, too.
+// The server executes one command of a session at a time. If the insert comes first, the fence
+// waits until it has ended, and the lookup sees what it stored. The number of the fence is in the
+// oplog, see store.WriteConcern.Fence, so that a primary that is elected later refuses the insert,
+// too.
 
 // A session is a logical session of the server whose commands are numbered here: the driver numbers
 // only those of its own methods. It is never ended, because the driver would use it again, with its
@@ -44,8 +44,8 @@ type session struct {
 }
 
 // A command is an insert, an encoded document without its end. The driver's InsertMany encodes each
-// document a second time and decodes its _id to return it, which costs as much as all else that
-// Brim does for a reading. So the documents are encoded once, in the command.
+// document a second time and decodes its _id to return it, which costs as much as the rest of
+// Brim's work on a reading. So the documents are encoded once, in the command.
 type command struct {
 	doc       []byte
 	documents int32 // where the array of documents starts
@@ -53,7 +53,7 @@ type command struct {
 }
 
 // commandBytes is roughly the maximum size of a command, see package bucket. MongoDB limits a
-// command to 16 MiB, without documents that the driver sends beside it.
+// command to 16 MiB, not counting documents that the driver sends separately.
 const commandBytes = 1 << 20
 
 func (c *command) begin(collection string, concern store.WriteConcern, to *store.Prepared) {
@@ -108,7 +108,7 @@ func (one *session) run(ctx context.Context, command []byte) error {
 	return err
 }
 
-// sessions are those that no command is sent on.
+// sessions are idle sessions, and those with an unanswered command.
 type sessions struct {
 	mu   sync.Mutex
 	idle []*session

@@ -26,7 +26,7 @@ import (
 )
 
 // TestDelayedInsertIsRefused holds inserts back in the network until their
-// readings have been looked up and inserted again.
+// readings were looked up and inserted again.
 func TestDelayedInsertIsRefused(t *testing.T) {
 	t.Parallel()
 	shared := func(t *testing.T) string { t.Helper(); return mongodtest.URI(t) }
@@ -35,7 +35,7 @@ func TestDelayedInsertIsRefused(t *testing.T) {
 		name   string
 		server func(t *testing.T) (uri string)
 		before func(pending *batch.Pending)              // the second write
-		after  func(t *testing.T, admin *mongo.Database) // it
+		after  func(t *testing.T, admin *mongo.Database) // the second write
 	}{
 		{name: "by the same pending rows", server: shared},
 		{name: "by rows that were set aside", server: shared, before: func(s *batch.Pending) { s.State, s.Recovered = nil, true }},
@@ -93,8 +93,8 @@ func isInsert(c faulttest.Command) bool {
 	return c.Name == "insert" && strings.HasPrefix(c.Body.Lookup("insert").String(), `"`+storetest.Stream)
 }
 
-// TestBrokenInsertIsSentAgain breaks the connection after the server carried out an insert. The
-// second attempt has the same number, so that the server only repeats its answer.
+// TestBrokenInsertIsSentAgain breaks the connection after the server executed an insert. The
+// second attempt has the same number, so the server only repeats its answer.
 func TestBrokenInsertIsSentAgain(t *testing.T) {
 	t.Parallel()
 	s, proxy := behindProxy(t, mongodtest.URI(t), mongodtest.Database(t).Name())
@@ -112,7 +112,7 @@ func TestBrokenInsertIsSentAgain(t *testing.T) {
 	assert.Len(t, stored(t, s, "a"), 1)
 }
 
-// TestStandaloneServerStores, which refuses numbers.
+// TestStandaloneServerStores, although it refuses numbers.
 func TestStandaloneServerStores(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{Standalone: true})
@@ -121,8 +121,8 @@ func TestStandaloneServerStores(t *testing.T) {
 	assert.Len(t, stored(t, s, "a"), 1)
 }
 
-// stepDown returns when the only member of a replica set has been elected again. Of the
-// numbers of sessions it then knows those that are in its oplog.
+// stepDown returns when the only member of a replica set has been re-elected. It then
+// knows only the session numbers in its oplog.
 func stepDown(t *testing.T, admin *mongo.Database) {
 	t.Helper()
 	require.NoError(t, admin.RunCommand(t.Context(), bson.D{{Key: "replSetStepDown", Value: 1}, {Key: "force", Value: true}}).Err())
