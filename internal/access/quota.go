@@ -22,7 +22,7 @@ type Quota struct {
 	ActiveSensors       float64 // sensors that have sent something in the last hour; a whole number
 }
 
-// unset is a limit that the access file does not give.
+// unset marks a limit that the access file does not set.
 const unset = -1
 
 // NoQuota is a quota with every limit unset.
@@ -63,7 +63,7 @@ func (q *Quota) limits() [4]limit {
 	}
 }
 
-// allows is false for NaN too.
+// allows is false for NaN as well.
 func (l *limit) allows(v float64) bool {
 	return v >= 0 && v <= l.most && (!l.whole || v == math.Trunc(v))
 }

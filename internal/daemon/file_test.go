@@ -62,7 +62,7 @@ func TestEmptyAndMissingFile(t *testing.T) {
 	assert.ErrorContains(t, err, "none.yaml: no such file")
 }
 
-// FuzzFile finds files that crash the reader, or that are accepted with invalid streams.
+// FuzzFile finds files that crash the reader or are accepted with invalid streams.
 func FuzzFile(f *testing.F) {
 	f.Add("granularity: 1m\nstreams:\n  x: {storage: memory}\n")
 	f.Add("streams:\n  x:\n  y: &a {lanes: 1}\n  z: *a\n")

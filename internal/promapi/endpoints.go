@@ -323,8 +323,7 @@ func (x *exchange) selectors(needed bool) ([][]*labels.Matcher, error) {
 	return sets, nil
 }
 
-// list calls each for the labels of each series that the request selects; for some of them several
-// times.
+// list calls each for the labels of each series that the request selects; some may be repeated.
 func (x *exchange) list(ctx context.Context, needed bool, each func(labels.Labels) error) error {
 	from, to, err := x.span()
 	if err != nil {

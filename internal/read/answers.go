@@ -7,7 +7,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// How many readings one page has, by default and at most.
+// Default and maximum number of readings per page.
 const (
 	DefaultLimit = 1000
 	MaxLimit     = 100_000

@@ -283,8 +283,8 @@ func (p *params) parseSpan(values url.Values) error {
 	return nil
 }
 
-// maxSteps is how many steps one summary may have: 10,000 steps of ten fields
-// are some 8 MB of JSON.
+// maxSteps is the maximum number of steps in a summary: 10,000 steps of ten
+// fields are some 8 MB of JSON.
 const maxSteps = 10_000
 
 func (p *params) parseSummary(values url.Values) error {

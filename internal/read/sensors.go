@@ -322,7 +322,7 @@ func narrow(id *access.Identity, ask *telemetry.SensorQuery) bool {
 	return true
 }
 
-// maxSensors is how many sensors one page lists at most.
+// maxSensors is the maximum number of sensors per page.
 const maxSensors = 10_000
 
 // sensors answers GET /v1/sensors.

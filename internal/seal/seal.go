@@ -1,5 +1,5 @@
 // Package seal packs the windows of bucket streams once they have ended: each part's readings are
-// replaced by one block, which takes a fraction of the bytes.
+// replaced by one block, a fraction of the size.
 //
 //	every few minutes, or on request:
 //	sensor ─▶ its parts that are not sealed ─▶ blocks ─▶ one command for up to 100 parts
