@@ -95,7 +95,7 @@ func spare(action string) bool {
 // TestRolesOfCommands: nothing is refused, and without any one action something
 // is. The full test takes minutes.
 //
-// nolint:tparallel // the log of one server does not name users
+//nolint:tparallel // the log of one server does not name users
 func TestRolesOfCommands(t *testing.T) {
 	t.Parallel()
 	all := newSite(t)

@@ -68,9 +68,9 @@ const (
 	whyUnasked   = "MongoDB has not reported where its files are"
 )
 
-// A process is what does not change while a server runs, asked once.
+// A process describes a server's process; it does not change, so it is asked once.
 type process struct {
-	host    string // the server that was asked; empty: ask again
+	host    string // the server's; empty: an answer is missing, so ask again
 	pid     int
 	started time.Time
 

@@ -302,7 +302,7 @@ type Seen struct {
 type Server struct {
 	Answered    bool    `json:"answered"` // even if only with a refusal
 	Version     string  `json:"version,omitempty"`
-	Topology    string  `json:"topology,omitempty"`
+	Topology    string  `json:"topology,omitempty"`  // standalone, replica_set or sharded
 	Secondary   bool    `json:"secondary,omitempty"` // a member that accepts no writes: slow writes show on the primary
 	Engine      string  `json:"engine,omitempty"`
 	Host        string  `json:"host,omitempty"`         // as the server calls itself

@@ -175,6 +175,7 @@ const (
 	cpuHelp              = "CPU time of the server's process."
 )
 
+// Describe implements prometheus.Collector.
 func (m *Monitor) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
 
 // Collect exports the last sample to Prometheus. It does no I/O. A gauge that is

@@ -43,7 +43,7 @@ type lastRun struct {
 func openFiles(dataDir string) (files, error) {
 	dir, err := filepath.Abs(filepath.Join(dataDir, "mongod"))
 	if err == nil {
-		err = os.MkdirAll(filepath.Join(dir, "db"), 0o700) // only for this user, like the secrets in it
+		err = os.MkdirAll(filepath.Join(dir, "db"), 0o700) // only for this user, like the secrets next to it
 	}
 	if err == nil {
 		dir, err = filepath.EvalSymlinks(dir)

@@ -431,7 +431,7 @@ func TestLookbackOfEachField(t *testing.T) {
 	assert.Equal(t, "2", a.value(`count({sensor="s"})`, last))
 }
 
-// TestManySensorsAreReadTogether compares shared reads with single ones; sensors
+// TestManySensorsAreReadTogether, with the same results as individual reads; sensors
 // differ in intervals, tags and fields.
 func TestManySensorsAreReadTogether(t *testing.T) {
 	t.Parallel()
