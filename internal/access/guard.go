@@ -190,7 +190,7 @@ func (g *Guard) identifyCertificate(c *Credentials) (*Identity, error) {
 // Named returns the identity with this name, for a sender in the daemon's own configuration,
 // and counts requests of its quota. Without authentication it returns the identity of all
 // clients together. With authentication, an empty name stands for an unrestricted sender.
-// Its errors are those of Identify.
+// It returns the same errors as Identify.
 func (g *Guard) Named(name string, requests int) (*Identity, error) {
 	switch {
 	case g == nil || name == "" && g.Authenticates():

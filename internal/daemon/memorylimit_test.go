@@ -64,7 +64,7 @@ func TestCollectorLimitFollowsUse(t *testing.T) {
 
 // A running daemon lowers the limit at which the collector runs, but the queue's share is
 // taken from the original one.
-func TestQueueHasAPartOfTheMemoryBeforeItIsLimited(t *testing.T) { //nolint:paralleltest // the limit is that of the process
+func TestQueueHasAPartOfTheMemoryBeforeItIsLimited(t *testing.T) { //nolint:paralleltest // the limit is global
 	_, want := new(Settings).queueParts(memoryLimit("/"))
 	d := newTestDaemon(t, memoryFlags(t))
 	defer limitCollector(d.ingest.Memory)()

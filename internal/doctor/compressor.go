@@ -91,7 +91,7 @@ func compressor(f *facts) []Finding {
 			fmt.Sprintf("%d documents of %s, %s, packed in blocks as the engine does: %s makes %s of them, zstd %s. Of the %s that its file holds now, about %s would be left",
 				t.documents, c.name, size(float64(t.bytes)), c.compressor, size(now), size(then), size(used), left),
 			"compressor: zstd for the stream in the daemon's configuration, and a restart, for what is written from then on; then brim move "+s.Name+" for the rest",
-			fmt.Sprintf("disk for both while brim move runs, about %s; checkpoints take 1.7 times the CPU, where it was measured; daemons go on meanwhile", left))...)
+			fmt.Sprintf("disk for both while brim move runs, about %s; checkpoints took 1.7 times the CPU when measured; daemons keep running", left))...)
 	}
 	return out
 }

@@ -154,7 +154,7 @@ var diagnoses = []diagnosis{
 		name: foundLatency, cause: "latency-bound: the disk answers slowly though it is not busy",
 		because: []string{foundHistory}, holds: diskIs(foundLatency), signals: []string{diskBusy, diskAwait}, rates: diskRates, why: (*Seen).diskOperations,
 		symptom: "the disk answers slowly though it is not busy. Each write waits for a sync of the journal, so all are slow alike.",
-		look:    "\"Disk await\" beside \"Disk busy\" and \"Disk traffic\": slow with little work is the volume's own fault: a limit, a neighbor, a failing disk.",
+		look:    "\"Disk await\" compared with \"Disk busy\" and \"Disk traffic\": slow with little work is the volume's own fault: a limit, a neighbor, a failing disk.",
 		remedies: []remedy{
 			remedies["shared disk"],
 			remedies["merge"],
@@ -222,21 +222,21 @@ var diagnoses = []diagnosis{
 			return s.spilled()
 		},
 		symptom:  "threads that should serve writes make room in the cache first. Their time is part of the write latency.",
-		look:     "\"Application evictions\" beside \"Write latency\"; which of used, dirty and updates is at its limit.",
+		look:     "\"Application evictions\" next to \"Write latency\"; which of used, dirty and updates is at its limit.",
 		remedies: []remedy{remedies["merge"], remedies["larger cache"], remedies["more memory"], remedies["smaller documents"]},
 	},
 	{
 		name: foundProcessor, cause: "CPU-bound: host CPU saturated, most of it by mongod",
 		because: []string{foundHistory, foundCache, foundEviction}, holds: cpuIs(foundProcessor), signals: []string{processor}, why: (*Seen).cpuUse,
 		symptom:  "host CPU saturated, most of it by mongod, and writes are slower than usual.",
-		look:     "\"CPU busy\" beside \"mongod\"; `db.currentOp({active: true})` for what else it does. zstd costs CPU time, so do not change to it here.",
+		look:     "\"CPU busy\" next to \"mongod\"; `db.currentOp({active: true})` for what else it does. zstd costs CPU time, so do not change to it here.",
 		remedies: cpuRemedies,
 	},
 	{
 		name: foundHostCPU, cause: "CPU-bound: host CPU saturated, most of it by other processes than mongod",
 		holds: cpuIs(foundHostCPU), signals: []string{processor}, why: (*Seen).cpuUse,
 		symptom:  "host CPU saturated, most of it by other processes than mongod, and writes are slower than usual; Brim's answers too if it runs there.",
-		look:     "\"CPU busy\" beside \"mongod\"; `top`.",
+		look:     "\"CPU busy\" next to \"mongod\"; `top`.",
 		remedies: cpuRemedies,
 	},
 	{
@@ -245,7 +245,7 @@ var diagnoses = []diagnosis{
 		holds:   func(s *Seen) Class { return s.worst(checkpointDuration) },
 		signals: []string{checkpointDuration, diskBusy, cacheDirtyShare}, rates: []string{rateCheckpointShare, rateCheckpointBytes},
 		symptom: "checkpoints take long, and latency rises while one runs.",
-		look:    "\"Checkpoints\", \"Write latency beside checkpoints\", \"Block manager\".",
+		look:    "\"Checkpoints\", \"Write latency during checkpoints\", \"Block manager\".",
 		remedies: []remedy{
 			remedies["merge"], remedies["smaller documents"], remedies["compress"],
 			{
@@ -259,7 +259,7 @@ var diagnoses = []diagnosis{
 		because: []string{foundHistory, foundLatency, foundThroughput, foundIOPS, foundCache, foundEviction, foundProcessor, foundHostCPU, foundCheckpoint},
 		holds:   func(s *Seen) Class { return s.worst(writeTickets, readTickets) },
 		signals: []string{writeTickets, readTickets}, rates: []string{rateWrites, rateWriteTime, rateReads},
-		symptom: "operations wait to enter the engine. This is almost always a symptom: tickets run out because operations take long. Fix what is found beside it first.",
+		symptom: "operations wait to enter the engine. This is almost always a symptom: tickets run out because operations take long. Fix whatever else is found first.",
 		look:    "\"Tickets\", \"Queued operations\"; what else was found.",
 		remedies: []remedy{
 			{action: "find operations that hold tickets for long: db.currentOp({active: true, secs_running: {$gt: 1}})", cost: "none"},
@@ -299,7 +299,7 @@ var diagnoses = []diagnosis{
 		symptom: "an update is more than 10 s late. It is due when a client waits for it, when its bucket has `--merge-readings` readings, or when they have waited for `--flush-max`. Nothing is lost while the journal has room.",
 		look:    "\"Past due\", \"Rate\" (is less stored than arrives?), \"Outcomes\" (retries), \"Set aside\"; `brim_queue_past_due_seconds`.",
 		remedies: []remedy{
-			{action: "check whether it is falling: after an outage of MongoDB, Brim is storing the readings that gathered meanwhile", cost: "none"},
+			{action: "check whether it is falling: after an outage of MongoDB, Brim is storing the readings that accumulated", cost: "none"},
 			remedies["merge"].only("updates carry fewer than 5 readings", (*Seen).mergesLittle),
 			{action: "write more at once: raise --lanes of brim serve (4 a stream)", cost: "a restart of the daemon; more load on MongoDB"},
 		},
@@ -348,7 +348,7 @@ var diagnoses = []diagnosis{
 		why: func(s *Seen) string {
 			return "some may have been due for " + round(s.WritePath.writes.SealLag/3600) + " h; until they are sealed, they take more space"
 		},
-		symptom: "windows have been due to be sealed for more than an hour. Readings are stored and read as usual, but take more space. Where the stream has rollups, they do not expire meanwhile.",
+		symptom: "windows have been due to be sealed for more than an hour. Readings are stored and read as usual, but take more space. Where the stream has rollups, they do not expire until then.",
 		look:    "\"Sealing is behind\", \"Sealed parts\"; the daemon's log (\"sealing waits for other daemons\", \"sealing was interrupted\"); `/status` has the progress and its last error.",
 		remedies: []remedy{
 			{action: "check whether it is falling: a first pass over many sensors takes hours, and sealing slows down while updates are late", cost: "none"},

@@ -48,7 +48,7 @@ const (
 	whyNoSense       = "MongoDB's answer is malformed"
 	whyMongos        = "a mongos has no storage engine: examine the shards"
 	whyOtherEngine   = "the storage engine is not WiredTiger"
-	whyNoHostInfo    = "the user is not allowed to run hostInfo, which tells the CPUs: the role clusterMonitor permits it"
+	whyNoHostInfo    = "the user is not allowed to run hostInfo, which reports the CPUs: the role clusterMonitor permits it"
 	whyCoresUnasked  = "MongoDB has not reported how many CPUs it has"
 	whyCoresNotThere = "MongoDB does not report how many CPUs it has"
 )

@@ -50,10 +50,10 @@ var remedies = map[string]remedy{
 	},
 	"compress": {
 		action: "write fewer bytes: restart the daemons with --compressor zstd, which applies to what is written from then on; brim move STREAM compresses the rest, faster with --share 100%",
-		cost:   "more CPU time at checkpoints and reads; brim move writes all that was stored before once more, which loads the disk and needs space on it meanwhile",
+		cost:   "more CPU time at checkpoints and reads; brim move writes all that was stored before once more, which loads the disk and needs space on it while it runs",
 	},
 	"shared disk": {
-		action: "find what else uses the disk: iostat -x 5 beside pidstat -d 5, and the volume's limits and neighbors where it is virtual",
+		action: "find what else uses the disk: iostat -x 5 and pidstat -d 5, and the limits and neighbors of a virtual volume",
 		cost:   "none",
 	},
 	"end readers": {
@@ -94,7 +94,7 @@ var cpuRemedies = []remedy{
 		when:   func(s *Seen) bool { return math.IsNaN(s.ownCPU()) && s.Rate(rateMachineBusy) >= foreign },
 	},
 	{
-		action: "find what else runs on this host (top), and move what is not needed here: everything beside mongod, brim serve too if it runs here, takes {otherCPU} % of the CPU, and mongod {ownCPU} %",
+		action: "find what else runs on this host (top), and move what is not needed here: everything except mongod, including brim serve if it runs here, takes {otherCPU} % of the CPU, and mongod {ownCPU} %",
 		cost:   "another host for it",
 		where:  "others take a quarter of it or more",
 		when:   func(s *Seen) bool { return s.Rate(rateMachineBusy)-s.ownCPU() >= foreign },

@@ -138,5 +138,5 @@ func TestFirstRemedyOfABusyCPU(t *testing.T) {
 func TestCPUUseOfOtherProcesses(t *testing.T) {
 	t.Parallel()
 	s := Seen{Server: Server{Processors: 2}, Rates: []Rate{{Name: rateProcessors, Value: 0.02}, {Name: rateMachineBusy, Value: 97.8}}}
-	assert.Contains(t, actions(foundProcessor, &s)[0], "everything beside mongod, brim serve too if it runs here, takes 96.8 % of the CPU, and mongod 1 %")
+	assert.Contains(t, actions(foundProcessor, &s)[0], "everything except mongod, including brim serve if it runs here, takes 96.8 % of the CPU, and mongod 1 %")
 }

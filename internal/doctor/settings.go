@@ -419,7 +419,7 @@ func majorityWaits(f *facts) []Finding {
 		others = "this server's own journal, since it is the only member"
 	}
 	return advice("write_concern", "write concern: writes wait long for their acknowledgement",
-		fmt.Sprintf("%s writes waited %s ms each for %s %s; Brim's acks of stored wait for it, those of journaled do not", round(number), round(each), others, f.period()),
+		fmt.Sprintf("%s writes waited %s ms each for %s %s; Brim's acks wait for it at level stored, not at journaled", round(number), round(each), others, f.period()),
 		"check the members' disks and the network between them (brim doctor at each); place members near each other; or let the daemon acknowledge earlier: --ack journaled",
 		"with --ack journaled a reading is on the daemon's own disk, and not yet with a majority, when the sensor gets its answer")
 }

@@ -128,7 +128,7 @@ func put(in, value any, path []any) any {
 	panic("a path has names and positions")
 }
 
-// streams are those of the recorded servers.
+// streams are the streams on the recorded servers.
 var streams = []Stream{{Name: "readings", Storage: store.Bucket}, {Name: "series", Storage: store.TimeSeries}}
 
 // recordedAt is within the hour after the files were recorded, so that no index

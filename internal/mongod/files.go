@@ -139,7 +139,7 @@ func (f files) dbLocked() (bool, error) {
 //	(memory) ─▶ brim       the daemon: the rights it needs
 //
 // Only this user can read the files, and no start depends on their content: the key
-// file makes this process the server itself, which sets the passwords anew. So an
+// file makes this process the server itself, which resets the passwords. So an
 // interrupted start, a lost file, and data written without authentication need no
 // special treatment.
 const (

@@ -108,7 +108,7 @@ func New(cfg Config) (*API, error) {
 	return a, nil
 }
 
-// Serves reports whether requests with the path are those of the API.
+// Serves reports whether requests with the path are for the API.
 func Serves(u *url.URL) bool {
 	p := u.EscapedPath()
 	return p == root || strings.HasPrefix(p, root+"/")

@@ -145,7 +145,7 @@ func TestQueriesPauseWhileReadingsArrive(t *testing.T) {
 	}
 }
 
-func TestQueriesHaveAnotherThread(t *testing.T) { //nolint:paralleltest // GOMAXPROCS is that of the process
+func TestQueriesHaveAnotherThread(t *testing.T) { //nolint:paralleltest // GOMAXPROCS is global
 	if os.Getenv("GOMAXPROCS") != "" || machine.CPUs() != runtime.NumCPU() {
 		t.Skip("the environment has GOMAXPROCS, or this process may not use all CPUs")
 	}

@@ -21,7 +21,7 @@ type Metrics struct {
 	Duplicates prometheus.Counter // readings found stored when they were about to be sent again
 	OwnTags    prometheus.Counter // readings stored with their own tags, which differ from those of their bucket's part
 
-	// Collections that were prepared in place of another while the daemon ran.
+	// Collections that were prepared instead of another while the daemon ran.
 	Recreated, Replaced prometheus.Counter
 }
 

@@ -83,7 +83,7 @@ type second struct {
 	PastDue float32 // how late updates are, seconds
 	Queue   float32 // readings not stored yet
 
-	Writes []writes // of the streams that were written, sorted; the first is that of all streams
+	Writes []writes // of the streams that were written, sorted; the first is for all streams
 }
 
 // writes are the bucket updates of one stream in a second: 32 bytes, so 900 seconds

@@ -145,7 +145,7 @@ func appendWindows(to bson.A, q *telemetry.Query, long []int64) bson.A {
 }
 
 // notOutside matches documents except those with no reading in the query's time range. Documents
-// without first and last match, too.
+// without first and last also match.
 func notOutside(q *telemetry.Query) bson.E {
 	return bson.E{Key: "$nor", Value: bson.A{
 		bson.D{{Key: "last", Value: bson.D{{Key: "$lt", Value: bson.DateTime(q.From)}}}},

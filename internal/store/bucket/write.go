@@ -435,7 +435,7 @@ func (op *operation) size() int64 {
 	return 512 + op.bytes + 5*int64(op.rows[0].Row().Size)
 }
 
-// send sends some of the operations in one command. The reply's duration is that of the round
+// send sends some of the operations in one command. The reply's duration is the round
 // trip, without the encoding.
 func (b *bulk) send(ctx context.Context, coll *mongo.Collection, ops []operation, to *store.Prepared) reply {
 	upsert := true

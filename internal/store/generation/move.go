@@ -286,7 +286,7 @@ func (m *Mover) mark(ctx context.Context, collection string, as *Moving) error {
 	return m.change(ctx, func(list *List) error {
 		i := list.byCollection(collection)
 		if i < 0 || as != nil && list.byCollection(as.Into) < 0 {
-			return fmt.Errorf("stream %q has lost collection %q meanwhile, or the one that it is moved into", m.cfg.Stream, collection)
+			return fmt.Errorf("stream %q has lost collection %q, or the one that it is moved into, during the move", m.cfg.Stream, collection)
 		}
 		list.Generations[i].Moving = as
 		return nil
@@ -506,7 +506,7 @@ func (m *Mover) move(ctx context.Context, from *Generation) (out MovedCollection
 	return out, m.change(ctx, func(list *List) error {
 		i := list.byCollection(from.Collection)
 		if i < 0 || list.Generations[i].Moving == nil {
-			return fmt.Errorf("collection %q has left the list of stream %q meanwhile", from.Collection, m.cfg.Stream)
+			return fmt.Errorf("collection %q was removed from the list of stream %q during the move", from.Collection, m.cfg.Stream)
 		}
 		list.Moved = append(list.Moved, Moved{Collection: from.Collection, UUID: from.Moving.UUID, Into: into.Collection, Deleted: list.Generations[i].Moving.Deleted})
 		list.Generations = slices.Delete(list.Generations, i, i+1)

@@ -76,7 +76,7 @@ func errMoved(stream string, err error) error {
 
 // check is called at the end of an answer. A collection is dropped some time after it was removed
 // from the list, so an answer that took longer may have missed its readings. In this case check
-// returns an error in place of err, which may be nil.
+// returns an error instead of err, which may be nil.
 func (s *Store) check(ctx context.Context, n *snapshot, err error) error {
 	now := time.Now() // after a suspension, only the wall clock is ahead
 	if max(now.Sub(n.at), now.Round(0).Sub(n.at.Round(0))) < propagationDelay {

@@ -142,7 +142,7 @@ func (g *Generation) fits(t Target) bool {
 	})
 }
 
-// isTarget reports whether a place of claim.Config is a target, not the name of a collection, and
+// isTarget reports whether a value of claim.Config.Places is a target, not the name of a collection, and
 // the generation fits it.
 func (g *Generation) isTarget(place string) bool {
 	return strings.Contains(place, "/") && g.fits(parseTarget(place))
@@ -177,7 +177,7 @@ var errConflict = errors.New("another daemon has changed the list of the stream'
 var errOlderDaemons = errors.New("the stream's storage or compressor is changed once all daemons are upgraded: a daemon of an earlier release, whose queries would not find the new collection, uses this stream, " +
 	"or did until a few seconds ago")
 
-// attempts is how often a change of the list is tried if other daemons change it, too.
+// attempts is how often a change of the list is tried if other daemons also change it.
 const attempts = 5
 
 // ensure returns the list once it has a generation for each target that may be written.
