@@ -57,8 +57,9 @@ func deploymentFlags(flags *pflag.FlagSet) func(context.Context, *process) (*dep
 			}
 		}
 		out, err := caller.findDeployment(ctx, c, at)
-		if err == nil && flags.Changed("database") && out.database != c.Database {
-			return nil, config.Usage(fmt.Errorf("--database is %q, but the daemon at %s writes to %q; omit --database, or add --mongo-uri", c.Database, at, out.database))
+		if database := flags.Lookup("database"); err == nil && out.database != c.Database && (database.Changed || c.Database != database.DefValue) {
+			return nil, config.Usage(fmt.Errorf("the database is set to %q, but the daemon at %s writes to %q; omit --database (%s), or add --mongo-uri",
+				c.Database, at, out.database, daemon.Setting{Name: "database"}.Variable()))
 		}
 		if err == nil && flags.Changed("stream") {
 			out.chosen = flags.Lookup("stream").Value.String()

@@ -84,7 +84,7 @@ func TestAnotherDatabaseThanTheDaemonsNeedsItsURI(t *testing.T) {
 	_, err := deploymentOf(t, "--admin", admin, "--database", "brim")
 	require.NoError(t, err)
 	_, err = deploymentOf(t, "--admin", admin, "--database", "other")
-	require.ErrorContains(t, err, `--database is "other", but the daemon at `+admin+` writes to "brim"; omit --database, or add --mongo-uri`)
+	require.ErrorContains(t, err, `the database is set to "other", but the daemon at `+admin+` writes to "brim"; omit --database (BRIM_DATABASE), or add --mongo-uri`)
 	assert.Equal(t, exitUsage, exitCode(err))
 }
 

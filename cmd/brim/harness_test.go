@@ -48,8 +48,14 @@ type brimProcess struct {
 // and the test fails if it cannot be or if the race detector found something.
 func startBrim(t testing.TB, args ...string) *brimProcess {
 	t.Helper()
-	args = append([]string{"serve", "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--log-format", "json"}, args...)
-	cmd := exec.Command(brimBinary(t), args...)
+	return serve(t, exec.Command(brimBinary(t)), args...)
+}
+
+// serve is startBrim with the command that runs another build of brim.
+func serve(t testing.TB, cmd *exec.Cmd, args ...string) *brimProcess {
+	t.Helper()
+	cmd.Args = append(cmd.Args, "serve", "--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--log-format", "json")
+	cmd.Args = append(cmd.Args, args...)
 	cmd.Env = foreignEnv()
 	// A daemon that ends in good order stops its mongod.
 	b := &brimProcess{t: t, Process: brimtest.Start(t, cmd, syscall.SIGTERM)}

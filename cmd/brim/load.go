@@ -517,7 +517,7 @@ func loadText(p *load.Progress) string {
 	var line strings.Builder
 	add := func(format string, args ...any) { _, _ = fmt.Fprintf(&line, format, args...) }
 	add("%s/%s", p.Elapsed.Round(time.Second), config.FormatDuration(p.Duration.Round(time.Second)))
-	if p.Draining {
+	if p.Draining || p.Elapsed >= p.Duration {
 		add("  waiting for the last answers")
 	} else {
 		add("  asked %s got %s", chart.Format(chart.PerSecond, p.Asked), chart.Format(chart.PerSecond, p.Achieved))

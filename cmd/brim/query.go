@@ -50,11 +50,11 @@ const queryHelp = `Print a daemon's readings of a sensor, their summary, the new
 sensors themselves, or the sensors that stopped reporting.
 
 Text is a table, and on a terminal a drawing of each numeric field under it.
-CSV has a header and a column for every field that occurs; an answer is therefore
-kept in memory until all columns are known: write millions of readings as NDJSON,
-or with brim export. CSV contains what sensors sent: a spreadsheet may take a value that begins with
-= + - or @ for a formula, so import it as text. Its columns are sensorId, ts, the
-fields and then tags.NAME; CSV of brim export and of the HTTP API has ts, sensorId,
+CSV has a header and a column for every field that occurs, or for those of --fields.
+An answer is kept in memory until it is complete: write millions of readings as
+NDJSON, or with brim export. It contains what sensors sent: a spreadsheet may take a
+value that begins with = + - or @ for a formula, so import it as text. Its columns
+are sensorId, ts, the fields and then tags.NAME; CSV of brim export and of the HTTP API has ts, sensorId,
 the tags and then the fields. Of sensors, the columns are sensorId, newest, fields
 (names with a space between them) and then tags.NAME. Strings are quoted only where
 necessary; those of brim export and of the HTTP API all are.
@@ -123,7 +123,7 @@ func (o *queryOptions) aboutAll() bool { return o.sensors || o.silent != "" }
 // arguments checks that there is a sensor, except where the question is about all.
 func (o *queryOptions) arguments(cmd *cobra.Command, args []string) error {
 	if !o.aboutAll() {
-		return exactArg("a sensor id")(cmd, args)
+		return exactArg("a sensor id, or --sensors or --silent-for")(cmd, args)
 	}
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no sensor id with --sensors or --silent-for, and was given %q; --prefix selects by the beginning of ids", cmd.CommandPath(), args[0])
@@ -822,7 +822,7 @@ func (c *csvPrinter) end() error {
 	return out.Error()
 }
 
-// write writes a row, whose sensor is the first cell if all rows have the same.
+// write writes a row, after the sensor if the query names one.
 func (c *csvPrinter) write(out *csv.Writer, sensor string, cells []string) error {
 	if c.sensor != "" {
 		cells = slices.Insert(cells, 0, sensor)

@@ -32,7 +32,7 @@ func TestWrongUsageExitsWith2AndNamesWhatIsAllowed(t *testing.T) {
 		{[]string{"serve", "--mongod-cache", "256MiB"}, []string{"--mongod-cache", `"256MiB" is a size`, "mongod-cache-size"}},
 		{[]string{"serve", "--storage"}, []string{"--storage", "a value is missing"}},
 		{[]string{"version", "--output", "xml"}, []string{"--output", `"xml"`, "text, json"}},
-		{[]string{"query"}, []string{"brim query takes a sensor id, and was given 0 arguments"}},
+		{[]string{"query"}, []string{"brim query takes a sensor id, or --sensors or --silent-for, and was given 0 arguments"}},
 		{[]string{"query", "s", "--limit", "-1"}, []string{"--limit", `"-1"`, "0 to"}},
 		{[]string{"query", "s", "--from", "yesterday"}, []string{"--from", `"yesterday"`, "2026-11-21T10:00:00Z"}},
 		{[]string{"query", "s", "--url", "localhost"}, []string{"--url", `"localhost"`, "http://127.0.0.1:8430"}},

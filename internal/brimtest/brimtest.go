@@ -337,7 +337,8 @@ func CarryOut(req *http.Request) (code int, answer string, err error) {
 	return resp.StatusCode, string(text), err
 }
 
-// Readings returns the readings of a sensor of the default stream. The token may be empty.
+// Readings returns the readings of a sensor of the default stream, once the daemon answers queries.
+// The token may be empty.
 func Readings(base, token, sensor string) (all []telemetry.Reading, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
@@ -353,6 +354,13 @@ func Readings(base, token, sensor string) (all []telemetry.Reading, err error) {
 		code, answer, err := CarryOut(req)
 		if err != nil {
 			return nil, err
+		}
+		if code == http.StatusServiceUnavailable {
+			select {
+			case <-time.After(50 * time.Millisecond):
+				continue
+			case <-ctx.Done():
+			}
 		}
 		var page struct {
 			Readings []telemetry.Reading

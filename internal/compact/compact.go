@@ -47,8 +47,8 @@ type Progress struct {
 }
 
 const (
-	// measureTime is how long a member is watched to see whether it is busy, and waited for before
-	// the result is read.
+	// measureTime is how long a member is watched to see whether it is busy, and how long to wait
+	// before the result is read.
 	measureTime = 2 * time.Second
 	// patience is how long a secondary may take to catch up afterwards.
 	patience = 10 * time.Minute

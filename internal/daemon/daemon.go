@@ -505,10 +505,11 @@ func (d *daemon) announce(uri string) {
 	http, page := scheme+reachable(d.listeners.http), scheme+reachable(d.listeners.admin)+"/"
 	token := ""
 	if d.guard.Authenticates() {
-		token = ` -H "Authorization: Bearer $BRIM_TOKEN"`
+		token = " --oauth2-bearer $BRIM_TOKEN"
 	}
-	send := fmt.Sprintf(`curl %s/v1/readings%s -d '{"sensorId":"s-1","fields":{"t":23.5}}'`, http, token)
-	d.log.Info("ready", "took", time.Since(d.began).Round(time.Millisecond), "session", d.session, "page", page, "try", send)
+	// The log quotes the text, so that it must not contain quotation marks.
+	try := fmt.Sprintf("curl %s/write%s -d 's-1 t=23.5'", http, token)
+	d.log.Info("ready", "took", time.Since(d.began).Round(time.Millisecond), "session", d.session, "page", page, "try", try)
 	if !config.IsTerminal(d.stderr) {
 		return
 	}
@@ -531,7 +532,7 @@ func (d *daemon) announce(uri string) {
     %s
     %s query --url %s s-1
 
-`, d.version.Version, page, http, reachable(d.listeners.grpc), d.authentication(), where, send, os.Args[0], http)
+`, d.version.Version, page, http, reachable(d.listeners.grpc), d.authentication(), where, try, os.Args[0], http)
 }
 
 // progress returns the writer for the progress of long preparations: a terminal, or the log.

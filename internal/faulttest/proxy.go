@@ -386,7 +386,7 @@ func readMessage(r io.Reader) (*message, error) {
 // A Command is a client's command to MongoDB.
 type Command struct {
 	Name       string
-	Body       bson.Raw   // without the sections that drivers send separately
+	Body       bson.Raw   // without operations sent in a separate section
 	Operations []bson.Raw // the documents of an insert, or the updates of an update
 }
 
@@ -413,6 +413,14 @@ func (m *message) write() (Command, bool) {
 		_, operations, _, _ := wiremessage.ReadMsgSectionDocumentSequence(rest)
 		for _, one := range operations {
 			c.Operations = append(c.Operations, bson.Raw(one))
+		}
+	}
+	for _, name := range []string{"documents", "updates", "deletes"} {
+		if array, ok := c.Body.Lookup(name).ArrayOK(); ok {
+			operations, _ := array.Values()
+			for _, one := range operations {
+				c.Operations = append(c.Operations, one.Value)
+			}
 		}
 	}
 	return c, true

@@ -232,7 +232,7 @@ func windowCost(encoding string) int64 {
 // inflateBody replaces the body with its inflated content.
 func (p *payload) inflateBody(ctx context.Context, encoding string) error {
 	c := &p.server.config
-	// The gzip reader reports less than ten bytes as cut off, whatever they are.
+	// The gzip reader reports fewer than ten bytes as cut off, whatever they are.
 	foreign := encoding == "gzip" && !bytes.HasPrefix(p.data, []byte("\x1f\x8b")[:min(2, len(p.data))])
 	limit := inflation{free: freeInflation, ratio: c.MaxInflateRatio, most: c.MaxInflatedBytes}
 	length := len(p.data)

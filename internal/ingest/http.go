@@ -154,7 +154,12 @@ func (srv *Server) serveReadings(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	in, err := x.intake(cmp.Or(x.r.PathValue("stream"), x.r.Header.Get(streamHeader)), query)
+	stream, header := x.r.PathValue("stream"), x.r.Header.Get(streamHeader)
+	if stream != "" && header != "" && stream != header {
+		return telemetry.Errorf(telemetry.Invalid, codeParameter, "the path names stream %s, and the header %s names %s; give one of them",
+			telemetry.Quote([]byte(stream)), streamHeader, telemetry.Quote([]byte(header)))
+	}
+	in, err := x.intake(cmp.Or(stream, header), query)
 	if err != nil {
 		return err
 	}
@@ -180,7 +185,7 @@ func parseQuery(r *http.Request, allowed ...string) (url.Values, error) {
 	for name, given := range values {
 		switch {
 		case name == "stream":
-			return invalid("the parameter stream is for reading; readings go to a stream with POST /v1/streams/STREAM/readings")
+			return invalid("the parameter stream is for reading; readings go to a stream with POST /v1/streams/STREAM/readings, or with the header Brim-Stream")
 		case !slices.Contains(allowed, name):
 			return invalid("parameter %s is unknown; allowed: %s", telemetry.Quote([]byte(name)), strings.Join(allowed, ", "))
 		case len(given) > 1:

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -123,9 +124,11 @@ func (a *answer) encode(accepted int) []byte {
 		return append(binary.AppendUvarint([]byte{keptCounts}, uint64(accepted)), 0)
 	}
 	for listed := len(a.Errors); ; listed /= 2 {
-		text, _ := json.Marshal(keptAnswer{accepted, a.Rejected, a.reasons, a.Errors[:listed]}) // never fails
-		if len(text) < maxKept {
-			return append([]byte{keptJSON}, text...)
+		text := bytes.NewBuffer([]byte{keptJSON})
+		to := json.NewEncoder(text)
+		to.SetEscapeHTML(false)
+		if _ = to.Encode(keptAnswer{accepted, a.Rejected, a.reasons, a.Errors[:listed]}); text.Len() < maxKept { // it never fails
+			return bytes.TrimSuffix(text.Bytes(), []byte("\n"))
 		}
 	}
 }

@@ -103,6 +103,7 @@ func TestProblems(t *testing.T) {
 	}{
 		{"POST", "/v1/streams/cpu/readings", nil, 404, `{"code":"stream_unknown","message":"there is no stream \"cpu\"; there are: readings, mem"}`},
 		{"POST", "/v1/readings", []string{"Brim-Stream", "cpu"}, 404, `{"code":"stream_unknown","message":"there is no stream \"cpu\"; there are: readings, mem"}`},
+		{"POST", "/v1/streams/mem/readings", []string{"Brim-Stream", "cpu"}, 400, `{"code":"invalid_parameter","message":"the path names stream \"mem\", and the header Brim-Stream names \"cpu\"; give one of them"}`},
 		{"POST", "/v1/readings?ack=maybe", nil, 400, `{"code":"ack_unknown","message":"ack \"maybe\" is unknown; allowed: journaled and stored; this daemon can give: stored"}`},
 		{"POST", "/v1/readings?ack=", nil, 400, `{"code":"ack_unknown","message":"ack \"\" is unknown; allowed: journaled and stored; this daemon can give: stored"}`},
 		{"POST", "/v1/readings?ack=journaled", nil, 400, `{"code":"ack_unavailable","message":"ack journaled is not available from this daemon; allowed: stored"}`},

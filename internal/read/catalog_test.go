@@ -100,6 +100,13 @@ func TestSensorsComeFromTheCatalog(t *testing.T) {
 		assert.Contains(t, get(r, "/v1/sensors?"+query).body, want)
 	}
 
+	c.sensors[1] = tagged("b", "south", "north", "east")
+	for i := range c.sensors[1].Sets {
+		c.sensors[1].Sets[i].To = base.Add(time.Hour).UnixMilli() // written ahead
+	}
+	source.readings[1].Tags = []telemetry.Tag{{Name: "site", Value: "north"}}
+	assert.Contains(t, get(r, "/v1/sensors?prefix=b").body, `"tags":{"site":"north"},"otherTags":[{"site":"south"},{"site":"east"}]`)
+
 	c.refuses = telemetry.Errorf(telemetry.Unavailable, "catalog_incomplete", "being built")
 	assert.Contains(t, get(r, "/v1/sensors?tag=site=south").body, "being built")
 	got, _ := listed(t, r, "")

@@ -271,10 +271,28 @@ func (s *Session) addNewest(ctx context.Context, page []Listed) error {
 			if found {
 				one.Newest = max(one.Newest, at)
 			}
+			if last := len(one.Sets) - 1; err == nil && last > 0 && one.Sets[last-1].To > one.Newest {
+				err = s.orderSets(ctx, one)
+			}
 			return err
 		})
 	}
 	return asking.Wait()
+}
+
+// orderSets puts the tags of the newest reading last. The catalog writes ahead until when a sensor
+// has tags, so it does not know the current ones for a while after the sensor went back to
+// earlier ones.
+func (s *Session) orderSets(ctx context.Context, one *Listed) error {
+	r, found, err := s.latest(ctx, one.ID)
+	if err != nil || !found {
+		return err
+	}
+	if at := slices.IndexFunc(one.Sets, func(set telemetry.TagSet) bool { return slices.Equal(set.Tags, r.Tags) }); at >= 0 {
+		set := one.Sets[at]
+		one.Sets = append(slices.Delete(one.Sets, at, at+1), set)
+	}
+	return nil
 }
 
 // withPending merges two lists of sensors in the order of their ids.

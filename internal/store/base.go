@@ -97,7 +97,6 @@ type Base struct {
 	Answers  *mongo.Collection // to read answers from
 	Live     atomic.Pointer[Live]
 
-	write       []options.Lister[options.CollectionOptions] // of Live.Into
 	preparing   sync.Mutex
 	prepared    atomic.Pointer[Prepared]
 	generations atomic.Int64
@@ -145,9 +144,8 @@ func NewBase(cfg Config, storage Storage) (*Base, error) {
 }
 
 // Use puts settings in force, from the next write on.
-func (b *Base) Use(c Settings, write ...options.Lister[options.CollectionOptions]) {
-	b.write = write
-	b.Live.Store(&Live{Settings: c, Into: c.WriteConcern.Writes(b.Database, b.Name, write...)})
+func (b *Base) Use(c Settings) {
+	b.Live.Store(&Live{Settings: c, Into: c.WriteConcern.Writes(b.Database, b.Name)})
 }
 
 // Rename sets the stream's collection and its compressor. It must be called before the Base is
@@ -155,8 +153,7 @@ func (b *Base) Use(c Settings, write ...options.Lister[options.CollectionOptions
 func (b *Base) Rename(collection string, compressor Compressor) {
 	b.Name, b.Compressor = collection, compressor
 	b.open()
-	now := b.Live.Load()
-	b.Use(now.Settings, b.write...)
+	b.Use(b.Live.Load().Settings)
 }
 
 // open opens the collections of the stream's name.

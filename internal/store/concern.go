@@ -44,16 +44,16 @@ func (w WriteConcern) String() string {
 // Writes returns the collection to write readings to. Everything else uses the concerns of db,
 // because a lookup of stored readings, or an update that closes a part, is reliable only if a
 // majority has confirmed it.
-func (w WriteConcern) Writes(db *mongo.Database, name string, more ...options.Lister[options.CollectionOptions]) *mongo.Collection {
+func (w WriteConcern) Writes(db *mongo.Database, name string) *mongo.Collection {
 	if w == (WriteConcern{}) {
-		return db.Collection(name, more...)
+		return db.Collection(name)
 	}
 	journaled := !w.Unjournaled
 	concern := &writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}
 	if w.Members > 0 {
 		concern.W = w.Members
 	}
-	return db.Collection(name, append(more, options.Collection().SetWriteConcern(concern))...)
+	return db.Collection(name, options.Collection().SetWriteConcern(concern))
 }
 
 // Append appends the element of a command that asks for the write concern.

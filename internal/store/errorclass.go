@@ -93,9 +93,22 @@ func ContentError(code int) bool { return errorClasses[code] == content }
 // Away reports whether err says that no server could be used: none was reached, or
 // the one reached is starting, stopping, or not the primary.
 func Away(err error) bool {
-	var pool interface{ Retryable() bool } // such as that of a pool that was cleared because its server failed
 	return is(err, away) || mongo.IsNetworkError(err) || mongo.IsTimeout(err) || errors.Is(err, mongo.ErrClientDisconnected) ||
-		errors.Is(err, ErrAway) || errors.As(err, &pool) && pool.Retryable()
+		errors.Is(err, ErrAway) || clearedPool(err)
+}
+
+// clearedPool reports whether err is that of a connection pool, such as one that was cleared
+// because its server failed.
+func clearedPool(err error) bool {
+	var pool interface{ Retryable() bool }
+	return errors.As(err, &pool) && pool.Retryable()
+}
+
+// Resend reports whether a numbered write should be sent again at once, as the driver does with its
+// retryable writes.
+func Resend(err error) bool {
+	var labeled mongo.LabeledError
+	return mongo.IsNetworkError(err) || clearedPool(err) || errors.As(err, &labeled) && labeled.HasErrorLabel("RetryableWriteError")
 }
 
 // Transient reports whether the same command may succeed after a while.

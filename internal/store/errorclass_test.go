@@ -63,3 +63,15 @@ type clearedPoolError struct{}
 
 func (clearedPoolError) Error() string   { return "connection pool was cleared" }
 func (clearedPoolError) Retryable() bool { return true }
+
+func TestResend(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{
+		mongo.WriteException{Labels: []string{"RetryableWriteError"}}, mongo.CommandError{Labels: []string{"NetworkError"}}, fmt.Errorf("check out: %w", clearedPoolError{}),
+	} {
+		assert.True(t, Resend(err), "%v", err)
+	}
+	for _, err := range []error{nil, mongo.WriteException{}, mongo.CommandError{Code: 112}, context.DeadlineExceeded} {
+		assert.False(t, Resend(err), "%v", err)
+	}
+}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -19,31 +21,32 @@ import (
 )
 
 // An insert that was never answered may still be in one of the server's sockets, and be executed
-// after a lookup did not find its readings. So each Write inserts on a logical session of its own,
-// with numbered commands, as in the driver's retryable writes, and before a lookup there is another
-// write, the fence, on the same session:
+// after a lookup did not find its readings. So each Write inserts on a logical session that no other
+// Write uses, with numbered commands, as in the driver's retryable writes, and before a lookup
+// there is another write, the fence, on the same session:
 //
 //	session S   insert, number 7 ──────── delayed ───────▶ refused: 7 is older than 8
 //	            fence,  number 8 ──▶ executed ──▶ lookup ──▶ insert what is missing
 //
 // The server executes one command of a session at a time. If the insert comes first, the fence
 // waits until it has ended, and the lookup sees what it stored. The number of the fence is in the
-// oplog, see store.WriteConcern.Fence, so that a primary that is elected later refuses the insert,
-// too.
+// oplog, see store.WriteConcern.Fence, so that a primary elected later also refuses the insert.
 
 // A session is a logical session of the server whose commands are numbered here: the driver numbers
 // only those of its own methods. It is never ended, because the driver would use it again, with its
-// own numbers; the server forgets it when it has been idle for half an hour.
+// own numbers. The server forgets it after half an hour without a command, and begins it anew if it
+// is used again.
 type session struct {
 	database *mongo.Database
 	logical  *mongo.Session
-	number   int64 // of the last command
+	number   int64        // of the last command
+	plain    *atomic.Bool // of all sessions
 
 	sem    chan struct{} // semaphore, held while a fence is sent
 	fenced bool          // no command can be executed any more
 }
 
-// A command is an insert, an encoded document without its end. The driver's InsertMany encodes each
+// A command is an encoded insert without its end. The driver's InsertMany encodes each
 // document a second time and decodes its _id to return it, which costs as much as the rest of
 // Brim's work on a reading. So the documents are encoded once, in the command.
 type command struct {
@@ -52,8 +55,8 @@ type command struct {
 	count     int
 }
 
-// commandBytes is roughly the maximum size of a command, see package bucket. MongoDB limits a
-// command to 16 MiB, not counting documents that the driver sends separately.
+// commandBytes is roughly the maximum size of a command, see package bucket. MongoDB limits the
+// documents within a command to 16 MiB.
 const commandBytes = 1 << 20
 
 func (c *command) begin(collection string, concern store.WriteConcern, to *store.Prepared) {
@@ -78,17 +81,16 @@ func (c *command) end() { c.doc, _ = bsoncore.AppendArrayEnd(c.doc, c.documents)
 // firstNumber is greater than those that the driver gave to commands of a session before.
 const firstNumber = 1 << 40
 
-// MongoDB's error code for a number on a standalone server.
-const illegalOperation = 20
-
 // run sends a write, which is a document without its end, as the session's next command. Like the
-// driver, it tries twice if the server may be another one or the connection broke: a server does
-// not execute a number again. On a standalone server, commands have no numbers and may be reordered.
+// driver, it sends it again, with the same number, for as long as the connection breaks or the
+// server is not the primary: a server does not execute a number twice. On a standalone server,
+// commands have no numbers and may be reordered.
+//
+// The documentation of RunCommand leaves open what it does with numbers. It sends them as they are,
+// as TestDelayedInsertIsRefused and TestBrokenInsertIsSentAgain show.
 func (one *session) run(ctx context.Context, command []byte) error {
 	one.number++
-	plain := len(command)
 	ctx = mongo.NewSessionContext(ctx, one.logical)
-	numbered := bsoncore.AppendInt64Element(command, "txnNumber", one.number)
 	send := func(command []byte) error {
 		command, err := bsoncore.AppendDocumentEnd(command, 0)
 		if err != nil {
@@ -96,20 +98,39 @@ func (one *session) run(ctx context.Context, command []byte) error {
 		}
 		return one.database.RunCommand(ctx, bson.Raw(command)).Err() //nolint:wrapcheck // the callers add what they need
 	}
-	err := send(numbered)
-	var labeled mongo.LabeledError
-	switch {
-	case store.HasCode(err, illegalOperation):
-		err = send(numbered[:plain])
-	case ctx.Err() != nil:
-	case mongo.IsNetworkError(err), errors.As(err, &labeled) && labeled.HasErrorLabel("RetryableWriteError"):
-		err = send(numbered)
+	numbered := bsoncore.AppendInt64Element(command, "txnNumber", one.number)
+	for pause := time.Duration(0); !one.plain.Load(); pause = min(2*pause+time.Millisecond, time.Second) {
+		err := send(numbered)
+		if standalone(err) {
+			one.plain.Store(true)
+			break
+		}
+		if !store.Resend(err) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+	err := send(command)
+	if err != nil {
+		one.plain.Store(false) // it may be another server soon
 	}
 	return err
 }
 
-// sessions are idle sessions, and those with an unanswered command.
+// standalone reports whether a server refused a command as a whole because it has a number.
+func standalone(err error) bool {
+	var refused mongo.CommandError
+	return errors.As(err, &refused) && refused.Code == 20 && strings.HasPrefix(refused.Message, "Transaction numbers")
+}
+
+// sessions are those that no Write is using.
 type sessions struct {
+	plain atomic.Bool // the server is a standalone one
+
 	mu   sync.Mutex
 	idle []*session
 
@@ -141,7 +162,7 @@ func (l *sessions) get(db *mongo.Database) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start a session: %w", err)
 	}
-	return &session{database: db, logical: logical, number: firstNumber, sem: make(chan struct{}, 1)}, nil
+	return &session{database: db, logical: logical, number: firstNumber, plain: &l.plain, sem: make(chan struct{}, 1)}, nil
 }
 
 // put returns a session whose last command was answered.

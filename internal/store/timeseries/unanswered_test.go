@@ -23,6 +23,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/storetest"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // TestDelayedInsertIsRefused holds inserts back in the network until their
@@ -93,32 +94,75 @@ func isInsert(c faulttest.Command) bool {
 	return c.Name == "insert" && strings.HasPrefix(c.Body.Lookup("insert").String(), `"`+storetest.Stream)
 }
 
-// TestBrokenInsertIsSentAgain breaks the connection after the server executed an insert. The
-// second attempt has the same number, so the server only repeats its answer.
+// insertFaults injects a fate into the first n inserts, and counts all of them.
+func insertFaults(proxy *faulttest.Proxy, n int64, fate faulttest.Fate, answer func(faulttest.Command) bson.D) (inserts *atomic.Int64) {
+	inserts = new(atomic.Int64)
+	proxy.Set(faulttest.Faults{Answer: answer, Decide: func(c faulttest.Command) faulttest.Fate {
+		if isInsert(c) && inserts.Add(1) <= n {
+			return fate
+		}
+		return faulttest.Pass
+	}})
+	return inserts
+}
+
+// TestBrokenInsertIsSentAgain breaks connections after the server executed an insert. Further
+// attempts have the same number, so the server only repeats its answer.
 func TestBrokenInsertIsSentAgain(t *testing.T) {
 	t.Parallel()
 	s, proxy := behindProxy(t, mongodtest.URI(t), mongodtest.Database(t).Name())
 	writes := storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute)
-	var inserts atomic.Int64
-	proxy.Set(faulttest.Faults{Decide: func(c faulttest.Command) faulttest.Fate {
-		if isInsert(c) && inserts.Add(1) == 1 {
-			return faulttest.CutAnswer
-		}
-		return faulttest.Pass
-	}})
+	inserts := insertFaults(proxy, 3, faulttest.CutAnswer, nil)
 	s.Write(t.Context(), writes)
 	assert.Equal(t, batch.Stored, writes[0].Verdict)
-	assert.EqualValues(t, 2, inserts.Load())
+	assert.EqualValues(t, 4, inserts.Load())
 	assert.Len(t, stored(t, s, "a"), 1)
 }
 
-// TestStandaloneServerStores, although it refuses numbers.
-func TestStandaloneServerStores(t *testing.T) {
+// TestRefusedRowsAreKeptInOrder: a write takes two commands. The server refuses a row of the first,
+// with either of two codes; a standalone server also uses the second to refuse numbers.
+func TestRefusedRowsAreKeptInOrder(t *testing.T) {
+	t.Parallel()
+	const rows = 2000
+	for _, code := range []int{112, 20} {
+		s, proxy := behindProxy(t, mongodtest.URI(t), mongodtest.Database(t).Name())
+		var readings []telemetry.Reading
+		for i := range rows {
+			r := storetest.Reading("a", time.Duration(i)*time.Millisecond, float64(i))
+			r.Fields = append(r.Fields, telemetry.Field{Name: "x", Value: telemetry.TextValue(strings.Repeat("x", 1000))})
+			readings = append(readings, r)
+		}
+		writes := storetest.Pending(storetest.Batch(t, "s1", 1, readings...), 5*time.Minute)
+		sent := 0
+		inserts := insertFaults(proxy, 1, faulttest.CutAnswer, func(c faulttest.Command) bson.D {
+			sent = len(c.Operations)
+			return bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: sent - 1}, {Key: "writeErrors", Value: bson.A{bson.D{{Key: "index", Value: 5}, {Key: "code", Value: code}}}}}
+		})
+		s.Write(t.Context(), writes)
+		assert.Equal(t, batch.Wait, writes[0].Verdict)
+		assert.EqualValues(t, 1, inserts.Load())
+		require.Less(t, sent, rows)
+		require.Len(t, writes[0].Rows, 1+rows-sent)
+		assert.EqualValues(t, 6, writes[0].Rows[0].Seq())
+		assert.EqualValues(t, sent+1, writes[0].Rows[1].Seq())
+
+		proxy.Set(faulttest.Faults{})
+		storetest.WriteAll(t, s, writes)
+		assert.Len(t, stored(t, s, "a"), rows)
+	}
+}
+
+// TestStandaloneServer: a server that refuses numbers gets only one command with a number.
+func TestStandaloneServer(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{Standalone: true})
-	s := open(t, mongodtest.DatabaseAt(t, server.URI()), Config{})
-	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute))
-	assert.Len(t, stored(t, s, "a"), 1)
+	s, proxy := behindProxy(t, server.URI(), "standalone")
+	inserts := insertFaults(proxy, 0, faulttest.Pass, nil)
+	for i := range 2 {
+		storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", uint64(i+1), storetest.Reading("a", 0, 1)), 5*time.Minute))
+	}
+	assert.Len(t, stored(t, s, "a"), 2)
+	assert.EqualValues(t, 3, inserts.Load())
 }
 
 // stepDown returns when the only member of a replica set has been re-elected. It then
