@@ -166,7 +166,7 @@ func (c *Connection) connectionUsed(e *event.PoolEvent) {
 		c.lastErr = nil // a server has answered
 		if !c.refused {
 			c.refused = true
-			c.cfg.Logger.Error("MongoDB refuses the user: authentication failed; check the user, the password and authSource of the MongoDB URI; accepted readings wait until then",
+			c.cfg.Logger.Error("MongoDB refuses the user: authentication failed; check the user, the password and authSource of the MongoDB URI; accepted readings wait meanwhile",
 				"server", e.Address, "code", answer.Code)
 		}
 	case event.ConnectionReady:
