@@ -24,8 +24,8 @@ import (
 
 var update = flag.Bool("update", false, "write the generated part of RUNBOOK.md")
 
-// An alert is a rule of prometheus/alerts.yml. Some rules only record what
-// alerts ask for.
+// An alert is a rule from prometheus/alerts.yml. Some rules only record inputs
+// of alerts.
 type alert struct {
 	Alert       string
 	Record      string
@@ -57,10 +57,10 @@ func readRules(t testing.TB) []alert {
 	return out
 }
 
-// comparison is the end of an alert's expression, as alerts.yml says.
+// comparison is the end of an alert's expression, as required by alerts.yml.
 var comparison = regexp.MustCompile(`\s*[<>]\s+[0-9.]+$`)
 
-// left is the expression without its comparison, empty if that cannot be told.
+// left is the expression without its comparison; empty if it has none.
 func (a alert) left() string {
 	at := comparison.FindStringIndex(a.Expr)
 	if at == nil {
@@ -69,8 +69,8 @@ func (a alert) left() string {
 	return a.Expr[:at[0]]
 }
 
-// ofSecured reports whether the rule asks for what only a daemon with TLS and an
-// access file shows.
+// ofSecured reports whether the rule uses metrics that only a daemon with TLS
+// and an access file has.
 func (a alert) ofSecured() bool {
 	return strings.Contains(a.Expr, "brim_tls_") || strings.Contains(a.Expr, "brim_access_file_")
 }
@@ -89,7 +89,7 @@ func TestAlertsAreComplete(t *testing.T) {
 	}
 }
 
-// sections returns those of some of the runbook's chapters, by their titles.
+// sections returns the sections of some of the runbook's chapters, by title.
 func sections(t testing.TB, chapters ...string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("RUNBOOK.md")
@@ -126,8 +126,8 @@ func TestEachAlertHasItsSectionInTheRunbook(t *testing.T) {
 	assert.Empty(t, there, "sections of no alert")
 }
 
-// TestRunbookHasTheDoctorsRemedies: what `brim doctor` advises is the runbook's
-// text, too. -update writes it.
+// TestRunbookHasTheDoctorsRemedies: the runbook has the texts of `brim doctor`.
+// -update writes them.
 func TestRunbookHasTheDoctorsRemedies(t *testing.T) {
 	t.Parallel()
 	const begins, ends = "of the table that `brim doctor` uses. -->\n", "\n## Settings that brim doctor names"
@@ -150,7 +150,7 @@ func TestRunbookHasTheDoctorsRemedies(t *testing.T) {
 	sections(t, "Starts and maintenance")
 }
 
-// anchor is what GitHub makes of a heading.
+// anchor is GitHub's anchor for a heading.
 func anchor(heading string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -178,7 +178,7 @@ func TestLinksInsideTheRunbookLeadSomewhere(t *testing.T) {
 	}
 }
 
-// A name in quotes that begins with a capital is that of a panel.
+// A quoted name with an initial capital is a panel's.
 var quoted = regexp.MustCompile(`"([A-Z][^"]*)"`)
 
 func TestRunbookNamesPanelsThatExist(t *testing.T) {
@@ -228,7 +228,7 @@ func TestAlertsFireAndAreSilent(t *testing.T) {
 	}
 }
 
-// What promtool cannot know: that there is a case of each for each alert.
+// promtool cannot check that each alert has a case for both.
 func TestEachAlertIsSeenFiringAndSilent(t *testing.T) {
 	t.Parallel()
 	firing, silent := make(map[string]bool), make(map[string]bool)
@@ -257,10 +257,10 @@ func TestEachAlertIsSeenFiringAndSilent(t *testing.T) {
 	}
 }
 
-// What an alert says of a class of the doctor's is where the doctor has it.
+// Bounds that an alert shares with the doctor must be equal.
 func TestAlertsUseTheDoctorsBounds(t *testing.T) {
 	t.Parallel()
-	client, err := mongo.Connect() // connects to nothing
+	client, err := mongo.Connect() // does not connect
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
 	monitor, err := doctor.New(doctor.Config{Database: client.Database("brim")})

@@ -22,8 +22,8 @@ import (
 
 const composeFile = "compose/compose.yaml"
 
-// A box is compose.yaml started with images of this machine, without Grafana,
-// which cannot be made here.
+// A box is a running compose.yaml with locally built images, without Grafana,
+// which cannot be built here.
 type box struct {
 	*project
 
@@ -31,7 +31,7 @@ type box struct {
 	http, admin, prometheus string
 }
 
-// A service of the file that goes over compose.yaml.
+// A service in the file that overrides compose.yaml.
 type service struct {
 	Image       string            `yaml:"image,omitempty"`
 	Entrypoint  []string          `yaml:"entrypoint,omitempty"`
@@ -48,7 +48,7 @@ func newBox(t *testing.T) *box {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o644)) //nolint:gosec // for the users of the containers
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644)) //nolint:gosec // for the containers' users
 		return path
 	}
 	pace := strings.NewReplacer("scrape_interval: 5s", "scrape_interval: 1s", "scrape_timeout: 4s", "scrape_timeout: 1s", "evaluation_interval: 5s", "evaluation_interval: 1s")
@@ -56,7 +56,7 @@ func newBox(t *testing.T) *box {
 	require.NoError(t, err)
 	var compose struct {
 		Services map[string]struct {
-			Command yaml.Node // of some a text, of load a list
+			Command yaml.Node // a string in some services, a list for load
 		}
 	}
 	text, err := os.ReadFile(composeFile)
@@ -102,7 +102,7 @@ func newBox(t *testing.T) *box {
 	return b
 }
 
-// up starts it and returns how long it took until Brim takes readings.
+// up starts it and returns how long Brim took to accept readings.
 func (b *box) up() time.Duration {
 	b.t.Helper()
 	begin := time.Now()
@@ -114,8 +114,8 @@ func (b *box) up() time.Duration {
 	return time.Since(begin)
 }
 
-// TestComposeStarts posts to the compose file's Brim, ends all of it and starts it
-// anew, and asks the queries of every panel and alert of its Prometheus.
+// TestComposeStarts posts to Brim in the compose file, restarts everything, and
+// runs the queries of every panel and alert on its Prometheus.
 func TestComposeStarts(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -137,7 +137,7 @@ func TestComposeStarts(t *testing.T) {
 	b.answersQuestions()
 }
 
-// hasLeastRights sees that Brim came to MongoDB as its user and lacks no right.
+// hasLeastRights checks that Brim connected to MongoDB as its user and lacks no privilege.
 func (b *box) hasLeastRights() {
 	b.t.Helper()
 	_, answer, err := brimtest.Ask(http.MethodGet, b.admin+"/status", "")
@@ -150,11 +150,11 @@ func (b *box) hasLeastRights() {
 	assert.Contains(b.t, logs, `"msg":"ready"`)
 }
 
-// answersQuestions asks until all are answered.
+// answersQuestions repeats all questions until each is answered.
 func (b *box) answersQuestions() {
 	b.t.Helper()
 	s := &server{t: b.t, url: b.prometheus}
-	// There is no embedded mongod that could have been restarted.
+	// There is no embedded mongod that might restart.
 	open := slices.DeleteFunc(questions(b.t), func(q question) bool { return strings.Contains(q.expr, "brim_mongod_") })
 	all := len(open)
 	assert.Eventually(b.t, func() bool {

@@ -22,17 +22,17 @@ import (
 )
 
 const (
-	askTimeout  = 20 * time.Second // for an engine that answers at once or not at all
-	workTimeout = 5 * time.Minute  // for what reads and writes images on a busy machine
+	askTimeout  = 20 * time.Second // engines answer at once or not at all
+	workTimeout = 5 * time.Minute  // to read and write images on a busy machine
 )
 
-// setTestcontainers configures testcontainers for this process. Tests remove their
-// containers themselves, because the image of testcontainers' reaper would have to be pulled.
+// setTestcontainers configures testcontainers for this process. Tests remove their containers
+// themselves, since the image of testcontainers' reaper would have to be pulled.
 func setTestcontainers() error {
 	err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
 	if engine := os.Getenv("DOCKER_HOST"); err == nil && (engine == "" || strings.HasPrefix(engine, "unix:")) {
-		// Ports are then this machine's. Inside a container the library would
-		// otherwise use a gateway, and a wrong one with a new bridge.
+		// Published ports are on this machine. Inside a container the library
+		// would otherwise use a gateway, and the wrong one if a bridge is new.
 		err = os.Setenv("TESTCONTAINERS_HOST_OVERRIDE", "127.0.0.1")
 	}
 	return err
@@ -53,8 +53,7 @@ func missing(t testing.TB, what string, err error) {
 	brimtest.Missing(t, "DOCKER", fmt.Sprintf("%s: %v", what, err))
 }
 
-// command runs a program and returns what it prints on stdout. The error has all
-// that it prints.
+// command runs a program and returns its stdout. Errors have its whole output.
 func command(ctx context.Context, patience time.Duration, env []string, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -79,9 +78,9 @@ type project struct {
 	env     []string
 }
 
-// composeProject returns the project of some files, the later ones overriding the earlier,
-// with these variables (NAME=value). At the test's end it is removed with all that
-// it stored. Without docker compose the test is skipped, as without an engine.
+// composeProject returns the project of some files, later ones overriding earlier ones,
+// with these variables (NAME=value). It is removed after the test with everything it
+// stored. Without docker compose or an engine the test is skipped.
 func composeProject(t testing.TB, env []string, files ...string) *project {
 	t.Helper()
 	requireEngine(t)
@@ -92,7 +91,7 @@ func composeProject(t testing.TB, env []string, files ...string) *project {
 		}
 		p.command = []string{"docker-compose"}
 	}
-	p.command = append(p.command, "--project-name", "brimtest-"+strings.ToLower(rand.Text()[:12])) // a test may have several
+	p.command = append(p.command, "--project-name", "brimtest-"+strings.ToLower(rand.Text()[:12])) // a test may have several projects
 	for _, file := range files {
 		p.command = append(p.command, "--file", file)
 	}
@@ -107,8 +106,7 @@ func composeProject(t testing.TB, env []string, files ...string) *project {
 	return p
 }
 
-// do runs a command of the project, such as up, and returns what it printed on
-// stdout.
+// do runs a command of the project, such as up, and returns its stdout.
 func (p *project) do(args ...string) string {
 	p.t.Helper()
 	out, err := p.run(p.t.Context(), args...)
@@ -120,17 +118,17 @@ func (p *project) run(ctx context.Context, args ...string) (string, error) {
 	return command(ctx, workTimeout, p.env, p.command[0], slices.Concat(p.command[1:], args)...)
 }
 
-// imageSet has the images that tests need, each built on this machine when first
-// requested, because a registry may be unreachable.
+// imageSet has the images that tests need. Each is built when first requested,
+// since a registry may be unreachable.
 type imageSet struct{ brim, mongo, prometheus image }
 
 // Brim returns the name of Brim's image: the Dockerfile's stage `local`, as
-// `make docker` makes it.
+// built by `make docker`.
 func (i *imageSet) Brim(t testing.TB) string { return i.brim.name(t, "brim", makeBrim) }
 
-// Mongo returns the name of an image with the mongod that Brim runs itself, with
-// the shell that deploy/compose/secrets.sh needs and with `mongo-setup`, which does
-// what deploy/compose/mongo-setup.js does. It has no entrypoint.
+// Mongo returns the name of an image with the mongod that Brim embeds, the shell
+// for deploy/compose/secrets.sh, and `mongo-setup`, which replaces
+// deploy/compose/mongo-setup.js. It has no entrypoint.
 func (i *imageSet) Mongo(t testing.TB) string { return i.mongo.name(t, "mongo", makeMongo) }
 
 // Prometheus returns the name of an image with this machine's Prometheus.
@@ -138,7 +136,7 @@ func (i *imageSet) Prometheus(t testing.TB) string {
 	return i.prometheus.name(t, "prometheus", makePrometheus)
 }
 
-// Remove removes those that were made.
+// Remove removes the images that were built.
 func (i *imageSet) Remove() {
 	for _, one := range []*image{&i.brim, &i.mongo, &i.prometheus} {
 		if one.tag != "" {
@@ -147,15 +145,15 @@ func (i *imageSet) Remove() {
 	}
 }
 
-// An image is made once.
+// An image is built once.
 type image struct {
 	once sync.Once
 	tag  string
 	err  error
 }
 
-// name makes the image of a folder that fill writes. Its tag has the process in
-// it, so that test binaries do not replace each other's.
+// name builds the image from a folder that fill writes. The tag has the process
+// id, so that test binaries do not replace each other's images.
 func (i *image) name(t testing.TB, what string, fill func(ctx context.Context, dir string) (options []string, err error)) string {
 	t.Helper()
 	requireEngine(t)
@@ -174,7 +172,7 @@ func (i *image) name(t testing.TB, what string, fill func(ctx context.Context, d
 	return i.tag
 }
 
-// program compiles one of the module's as a static binary.
+// program compiles one of the module's programs as a static binary.
 func program(ctx context.Context, pkg, path string) error {
 	_, err := command(ctx, workTimeout, []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "github.com/brim-telemetry/brim/"+pkg)
 	return err
@@ -212,12 +210,12 @@ func makePrometheus(ctx context.Context, dir string) ([]string, error) {
 	return nil, plant(ctx, dir, "EXPOSE 9090\nENTRYPOINT [\"prometheus\"]\n", []string{"prometheus"}, "prometheus")
 }
 
-// library is a line of ldd about a file: "libc.so.6 => /lib/… (0x…)", or the
-// loader alone.
+// library is a line of ldd's output: "libc.so.6 => /lib/… (0x…)", or only the
+// loader.
 var library = regexp.MustCompile(`(?m)^\s(?:\S+ => )?(/\S+) \(0x`)
 
-// plant writes a Dockerfile for an image of empty folders and of programs of this
-// machine with the libraries that they load.
+// plant writes a Dockerfile for an image of empty folders and this machine's
+// programs, with the libraries that they load.
 func plant(ctx context.Context, dir, dockerfile string, folders []string, programs ...string) error {
 	tree := filepath.Join(dir, "tree")
 	for _, folder := range folders {
@@ -239,7 +237,7 @@ func plant(ctx context.Context, dir, dockerfile string, folders []string, progra
 				return err
 			}
 		}
-		name, _, _ := strings.Cut(filepath.Base(path), "-") // mongod-6.0.5 is mongod there
+		name, _, _ := strings.Cut(filepath.Base(path), "-") // mongod-6.0.5 becomes mongod
 		if err := copyFile(path, filepath.Join(tree, "usr", "bin", name)); err != nil {
 			return err
 		}
@@ -247,7 +245,7 @@ func plant(ctx context.Context, dir, dockerfile string, folders []string, progra
 	return os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte("FROM scratch\nCOPY tree /\n"+dockerfile), 0o600)
 }
 
-// copyFile copies what a path leads to, for all to read and run.
+// copyFile copies a file, following links, with read and execute permission for all.
 func copyFile(from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err

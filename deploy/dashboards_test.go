@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A dashboard is what these tests need of Grafana's JSON.
+// A dashboard is the part of Grafana's JSON that these tests use.
 type dashboard struct {
 	path          string
 	UID           string `json:"uid"`
@@ -63,13 +63,13 @@ func readDashboards(t testing.TB) []dashboard {
 	return out
 }
 
-// ofBrim are the dashboards about Brim itself, whose data source is a Prometheus.
+// ofBrim returns the dashboards about Brim itself, whose data source is a Prometheus.
 func ofBrim(t testing.TB) []dashboard {
 	t.Helper()
 	return slices.DeleteFunc(readDashboards(t), func(d dashboard) bool { return d.path == "sensors.json" })
 }
 
-// source is the variable that chooses the data source of a dashboard, the first.
+// source is a dashboard's first variable, which selects the data source.
 func (d dashboard) source(t testing.TB) string {
 	t.Helper()
 	first := d.Templating.List[0]

@@ -34,8 +34,8 @@ func feed(t testing.TB, url string) {
 	}()
 }
 
-// post sends request n of a feed. Each has sensors of its own, whose buckets
-// are as full as their only reading is late in its window.
+// post sends request n of a feed. Each has its own sensors; a bucket's fill is
+// the position of its only reading in the window.
 func post(t testing.TB, url string, n int) {
 	window := time.Now().Add(-2 * time.Minute).Truncate(time.Minute)
 	body := `{"sensorId":"s","ts":1,"fields":{"$":1}}` + "\n"

@@ -19,10 +19,10 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
-// maxImageBytes is what the image may have: the binary, and little beside it.
+// maxImageBytes is the size limit of the image, which is little more than the binary.
 const maxImageBytes = 60 << 20
 
-// The image holds what it should and no more.
+// The image has what it should and no more.
 func TestImageIsSmallAndHasNoRoot(t *testing.T) {
 	t.Parallel()
 	image := images.Brim(t)
@@ -52,7 +52,7 @@ func TestImageIsSmallAndHasNoRoot(t *testing.T) {
 	}
 }
 
-// runOnce runs the image for one command and returns what it says.
+// runOnce runs one command in the image and returns its output.
 func runOnce(t *testing.T, options []string, args ...string) (code int, said string) {
 	t.Helper()
 	image := images.Brim(t)
@@ -100,14 +100,14 @@ func TestImageTakesReadingsAndKeepsThemOverItsEnd(t *testing.T) {
 	assert.Contains(t, metrics, `brim_ingest_readings_total{protocol="http"} 500`)
 	assert.Contains(t, metrics, `brim_ingest_readings_total{protocol="grpc"} 1`)
 
-	// MongoDB goes away; what is acknowledged from now on is in the volume alone.
+	// MongoDB goes away; readings acknowledged from now on are only in the volume.
 	grace := brimtest.Patience
 	require.NoError(t, s.mongo.Stop(t.Context(), &grace))
 	b.post("s-1", 500, 200, "")
 	t.Logf("stopped within %s, without MongoDB", b.stop().Round(time.Millisecond))
 	require.NoError(t, b.Terminate(t.Context()))
 
-	// The next one finds it there, and is killed.
+	// The next daemon finds them there, and is killed.
 	b = s.brim()
 	b.post("s-1", 700, 100, "")
 	_, err := exec.CommandContext(t.Context(), "docker", "kill", b.GetContainerID()).Output()

@@ -31,7 +31,7 @@ const (
 	adminPort nat.Port = "8432/tcp"
 )
 
-// An imageScene is a network with a MongoDB in it, and a volume for Brim's journal.
+// An imageScene is a network with a MongoDB, and a volume for Brim's journal.
 type imageScene struct {
 	t       *testing.T
 	network *testcontainers.DockerNetwork
@@ -41,7 +41,7 @@ type imageScene struct {
 
 func newImageScene(t *testing.T) *imageScene {
 	t.Helper()
-	image := images.Mongo(t) // skips where there is no engine
+	image := images.Mongo(t) // skips the test if there is no engine
 	said := testcontainers.WithLogger(log.TestLogger(t))
 	n, err := network.New(t.Context())
 	require.NoError(t, err)
@@ -58,7 +58,7 @@ func newImageScene(t *testing.T) *imageScene {
 	return s
 }
 
-// client connects to the MongoDB from here. Its port is another after each start.
+// client connects to MongoDB from outside. Its port changes with each start.
 func (s *imageScene) client() *mongo.Client {
 	s.t.Helper()
 	endpoint, err := s.mongo.PortEndpoint(s.t.Context(), "27017/tcp", "")
@@ -74,11 +74,11 @@ type daemon struct {
 	testcontainers.Container
 
 	t     *testing.T
-	ready time.Duration // from the order to run it until it takes readings
+	ready time.Duration // from the run command until it accepts readings
 }
 
-// brim runs Brim's image as a cautious operator does: nothing to write on but the
-// volume, no rights.
+// brim runs Brim's image as a cautious operator would: read-only except for the
+// volume, and without privileges.
 func (s *imageScene) brim() *daemon {
 	s.t.Helper()
 	image := images.Brim(s.t)
@@ -113,7 +113,7 @@ func (d *daemon) logged() string {
 	return string(text)
 }
 
-// ask makes a request to a port, which must be answered with this code.
+// ask sends a request to a port and requires this status code.
 func (d *daemon) ask(code int, method string, port nat.Port, path, body string) string {
 	d.t.Helper()
 	endpoint, err := d.PortEndpoint(d.t.Context(), port, "http")
@@ -136,7 +136,7 @@ func (d *daemon) post(sensor string, second, n int, query string) {
 	require.Contains(d.t, answer, fmt.Sprintf(`"accepted":%d,"rejected":0`, n))
 }
 
-// readBack returns the values of field n of a sensor, in the order of time.
+// readBack returns the values of a sensor's field n in time order.
 func (d *daemon) readBack(sensor string) (values []int) {
 	d.t.Helper()
 	answer := d.ask(http.StatusOK, http.MethodGet, httpPort, "/v1/sensors/"+sensor+"/readings?limit=100000&from=2020-01-01T00:00:00Z", "")
@@ -150,7 +150,7 @@ func (d *daemon) readBack(sensor string) (values []int) {
 	return values
 }
 
-// stop ends the container as `docker stop` does, but for the patience of a busy
+// stop ends the container like `docker stop`, with more patience for a busy
 // machine, and returns how long that took.
 func (d *daemon) stop() time.Duration {
 	d.t.Helper()

@@ -24,8 +24,8 @@ import (
 type question struct {
 	who    string // asks it
 	expr   string
-	legend []string // labels that the legend names
-	err    error    // why it was not answered the last time
+	legend []string // labels that occur in the legend
+	err    error    // why it was last not answered
 }
 
 var (
@@ -33,11 +33,11 @@ var (
 	kindOfDisk  = regexp.MustCompile(`kind=~?"[^"]*"`)
 )
 
-// questions are all of them, with the variables filled in as Grafana does.
+// questions returns all questions, with variables filled in as by Grafana.
 func questions(t testing.TB) []question {
 	t.Helper()
 	var out []question
-	// Subqueries step as often as is scraped, which is more often here.
+	// Subqueries step by the scrape interval, which is shorter here.
 	fill := strings.NewReplacer("$__rate_interval", "10s", "$__range", "1m", ":5s]", ":1s]",
 		"[7d:1h]", "[1m:1s]", "[1d:5m]", "[1m:1s]", ":5m]", ":1s]").Replace
 	for _, d := range ofBrim(t) {
@@ -47,7 +47,7 @@ func questions(t testing.TB) []question {
 				for _, m := range legendLabel.FindAllStringSubmatch(target.LegendFormat, -1) {
 					labels = append(labels, m[1])
 				}
-				for _, stream := range []string{".*", "(readings|series)"} { // All, and two that are chosen
+				for _, stream := range []string{".*", "(readings|series)"} { // All, and two selected streams
 					expr := strings.ReplaceAll(fill(target.Expr), "$stream", stream)
 					out = append(out, question{who: fmt.Sprintf("%s, %s, %s", d.path, p.Title, target.RefID), expr: expr, legend: labels})
 					if !strings.Contains(target.Expr, "$stream") {
@@ -59,13 +59,13 @@ func questions(t testing.TB) []question {
 	}
 	for _, a := range readRules(t) {
 		if a.ofSecured() {
-			continue // this daemon is not
+			continue // this daemon is not secured
 		}
 		if a.Record != "" {
 			out = append(out, question{who: "record " + a.Record, expr: fill(a.Expr)})
 			continue
 		}
-		// The left side is there whatever the disk of this machine.
+		// The left side has a value whatever disk this machine has.
 		out = append(out, question{who: "alert " + a.Alert, expr: kindOfDisk.ReplaceAllString(fill(a.left()), `kind=~".*"`)})
 	}
 	return out
@@ -73,10 +73,10 @@ func questions(t testing.TB) []question {
 
 var (
 	errNothing  = errors.New("nothing is found")
-	errNoNumber = errors.New("all values are NaN") // there are series
+	errNoNumber = errors.New("all values are NaN") // although there are series
 )
 
-// answered asks the question; an error says what is wrong with the answer.
+// answered asks the question; the error says what is wrong with the answer.
 func (s *server) answered(q question) error {
 	found, err := s.query(q.expr)
 	if err != nil {
@@ -100,16 +100,16 @@ func (s *server) answered(q question) error {
 }
 
 // diskUnseen reports whether the daemon cannot see the disk, as on an overlay
-// file system, after it has tried twice.
+// file system, after two samples.
 func (s *server) diskUnseen() bool {
 	const nan, twice = "brim_disk_utilization_ratio != brim_disk_utilization_ratio", "brim_mongodb_server_status_seconds_count > 2"
 	found, err := s.query(nan + " and on (instance) " + twice)
 	return err == nil && len(found) > 0
 }
 
-// asked asks the questions once more. It returns those that are not answered,
-// each with the reason, and how many were answered by what cannot be seen: NaN,
-// or nothing where NaN is left out.
+// asked asks the questions again. It returns those without an answer, with the
+// reason, and how many have no value because their source cannot be seen: NaN,
+// or no series where NaN is filtered out.
 func (s *server) asked(questions []question) (open []question, unseen int) {
 	diskUnseen := s.diskUnseen()
 	for _, q := range questions {
@@ -124,8 +124,8 @@ func (s *server) asked(questions []question) (open []question, unseen int) {
 	return open, unseen
 }
 
-// bothStores configures a bucket stream with rollups, a time-series stream, and a subscription whose
-// broker is away, so that every metric has a series.
+// bothStores configures a bucket stream with rollups, a time-series stream, and a subscription with
+// an unreachable broker, so that every metric has a series.
 const bothStores = `granularity: 1m
 streams:
   readings: {storage: bucket, seal-after: 2h, rollup: 1h}
@@ -134,7 +134,7 @@ mqtt:
   away: {url: 'mqtt://127.0.0.1:1', topic: '{sensorId}'}
 `
 
-// startBrim starts a daemon with this configuration and its own mongod, which has metrics, too.
+// startBrim starts a daemon with this configuration and its own mongod, whose metrics are enabled.
 func startBrim(t testing.TB, admin string) (brim *brimtest.Process, url string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -147,15 +147,15 @@ func startBrim(t testing.TB, admin string) (brim *brimtest.Process, url string) 
 	return brim, "http://" + listening["http"].(string)
 }
 
-// Each query of each panel and alert finds something in what a daemon and a
-// generator show, so that none is empty because a name is wrong.
+// Every query of every panel and alert finds series of a daemon and a
+// generator, so none is empty because of a wrong name.
 func TestQueriesAnswer(t *testing.T) {
 	t.Parallel()
-	brimtest.Program(t, "prometheus") // skips where there is none
+	brimtest.Program(t, "prometheus") // skips if it is missing
 	mongodtest.URI(t)                 // the same, or installs it
 	binary.Path(t)
 	admin, generator := freeAddress(t), freeAddress(t)
-	s := startPrometheus(t, admin, generator) // first, since it waits some seconds before it scrapes
+	s := startPrometheus(t, admin, generator) // first, since it waits some seconds before scraping
 	brim, url := startBrim(t, admin)
 	feed(t, url)
 	load := start(t, binary.Path(t), "load", "--target", url, "--stream", "readings", "--rate", "500", "--speedup", "10",
@@ -163,7 +163,7 @@ func TestQueriesAnswer(t *testing.T) {
 
 	open := questions(t)
 	all, unseen := len(open), 0
-	deadline := time.Now().Add(brimtest.Patience - 10*time.Second) // before await gives up, to say what is open
+	deadline := time.Now().Add(brimtest.Patience - 10*time.Second) // before await gives up, to report what is open
 	brim.Await("metrics", func() bool {
 		require.False(t, load.Ended(), "the load ended")
 		still, dark := s.asked(open)
@@ -178,8 +178,8 @@ func TestQueriesAnswer(t *testing.T) {
 	s.quantilesAreComparedWithBounds(t)
 }
 
-// rulesWork sees that Prometheus evaluated each rule, comparison and all,
-// without an error.
+// rulesWork checks that Prometheus evaluated each rule, including the
+// comparison, without errors.
 func (s *server) rulesWork(t testing.TB) {
 	t.Helper()
 	var rules struct {
@@ -198,18 +198,18 @@ func (s *server) rulesWork(t testing.TB) {
 	assert.Len(t, readRules(t), seen)
 }
 
-// comparedQuantile finds what a quantile of which metric is compared with.
+// comparedQuantile finds what a histogram's quantile is compared with.
 var comparedQuantile = regexp.MustCompile(`histogram_quantile\([0-9.]+, sum by \([^)]*\) \(rate\((\w+_bucket)(?:\{[^}]*\})?\[\w+\]\)\)\) > (?:bool )?([0-9.]+)`)
 
-// quantilesAreComparedWithBounds sees that each is compared with a bound of its
-// own histogram, where interpolation says neither yes nor no for no reason.
+// quantilesAreComparedWithBounds checks that each is compared with a bucket
+// bound of its histogram, where interpolation does not matter.
 func (s *server) quantilesAreComparedWithBounds(t testing.TB) {
 	t.Helper()
 	checked := 0
 	for _, a := range readAlerts(t) {
 		for _, m := range comparedQuantile.FindAllStringSubmatch(a.Expr, -1) {
 			checked++
-			// The newest scrape may be one that did not come in time.
+			// The newest scrape may have failed.
 			bounds, err := s.query("count by (le) (last_over_time(" + m[1] + "[10m]))")
 			require.NoError(t, err)
 			want, err := strconv.ParseFloat(m[2], 64)

@@ -23,14 +23,14 @@ func freeAddress(t testing.TB) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(mongodtest.FreePort(t)))
 }
 
-// A server is a Prometheus of the test's own.
+// A server is a test's own Prometheus.
 type server struct {
 	t   testing.TB
 	url string
 }
 
-// startPrometheus starts one with the configuration of this folder, with other
-// targets and a faster pace.
+// startPrometheus starts a Prometheus with this folder's configuration, but
+// other targets and shorter intervals.
 func startPrometheus(t testing.TB, daemon, generator string) *server {
 	t.Helper()
 	text, err := os.ReadFile("prometheus/prometheus.yml")
@@ -60,7 +60,7 @@ func startPrometheus(t testing.TB, daemon, generator string) *server {
 	return s
 }
 
-// A series is one of the answer to a query.
+// A series is part of the answer to a query.
 type series struct {
 	labels map[string]string
 	value  float64
@@ -88,7 +88,7 @@ func (s *server) query(expr string) ([]series, error) {
 	return out, nil
 }
 
-// get fills data with the answer of the API.
+// get decodes the API's answer into data.
 func (s *server) get(path string, data any) error {
 	_, body, err := brimtest.Ask(http.MethodGet, s.url+path, "")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// decode reads a YAML file whose keys must all be known.
+// decode reads a YAML file and rejects unknown keys.
 func decode(t testing.TB, path string, into any) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -65,7 +65,7 @@ func TestGrafanaFindsItsDataAndTheDashboards(t *testing.T) {
 	assert.Equal(t, "$DASHBOARDS", providers.Providers[0].Options.Path)
 	assert.Contains(t, string(readme), "export DASHBOARDS=", "the variable that names the folder")
 
-	// What is chosen before anybody chooses is there.
+	// The default selection exists.
 	for _, d := range readDashboards(t) {
 		for _, v := range d.Templating.List {
 			if v.Type == "datasource" {
@@ -74,7 +74,7 @@ func TestGrafanaFindsItsDataAndTheDashboards(t *testing.T) {
 			}
 		}
 	}
-	// $__rate_interval is four times this: more than two scrapes must lie in it.
+	// $__rate_interval is four times this and must cover more than two scrapes.
 	var prometheus struct {
 		Global struct {
 			ScrapeInterval string `yaml:"scrape_interval"`

@@ -16,8 +16,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/brimtest"
 )
 
-// TestASecuredDaemonIsScraped has a Prometheus with the configuration for TLS
-// and a token, and a daemon that wants both.
+// TestASecuredDaemonIsScraped by a Prometheus with the configuration for TLS
+// and a token, both of which the daemon requires.
 func TestASecuredDaemonIsScraped(t *testing.T) {
 	t.Parallel()
 	prometheus := brimtest.Program(t, "prometheus")

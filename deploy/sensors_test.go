@@ -20,8 +20,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// startSensors starts a daemon that has an hour of readings of three sensors, one a minute.
-// The last 30 minutes of s-3 are missing. It returns its query API.
+// startSensors returns the query API of a daemon with an hour of readings of three sensors,
+// one per minute, except that the last 30 minutes of s-3 are missing.
 func startSensors(t *testing.T) *server {
 	t.Helper()
 	brim := start(t, binary.Path(t), "serve", "--mongo-uri", mongodtest.URI(t), "--database", mongodtest.Database(t).Name(), "--data-dir", t.TempDir(), "--log-format", "json",
@@ -52,7 +52,7 @@ func startSensors(t *testing.T) *server {
 
 var labelValues = regexp.MustCompile(`^label_values\((?:(.+), ?)?([^,]+)\)$`)
 
-// options are what Grafana offers for a variable.
+// options are the values that Grafana offers for a variable.
 func (s *server) options(definition string) (found []string, err error) {
 	path := "/api/v1/labels"
 	if definition != "label_names()" {
@@ -69,7 +69,7 @@ func (s *server) options(definition string) (found []string, err error) {
 // rangeOf evaluates an expression over the last hour, and returns the newest value of each
 // series.
 func (s *server) rangeOf(expr string) (out []series, err error) {
-	now := time.Now().Unix() + 1 // what was just sent is of before
+	now := time.Now().Unix() + 1 // later than what was just sent
 	var answer struct {
 		Result []struct {
 			Metric map[string]string    `json:"metric"`
@@ -90,15 +90,15 @@ func (s *server) rangeOf(expr string) (out []series, err error) {
 	return out, nil
 }
 
-// TestSensorsDashboardAnswers chooses each variable of the dashboard Sensors from what
-// Brim offers, and asks the query of each panel.
+// TestSensorsDashboardAnswers selects each variable of the dashboard Sensors from what
+// Brim offers, and runs the query of each panel.
 func TestSensorsDashboardAnswers(t *testing.T) {
 	t.Parallel()
 	all := readDashboards(t)
 	d := all[slices.IndexFunc(all, func(d dashboard) bool { return d.path == "sensors.json" })]
 	s := startSensors(t)
 	for _, want := range []map[string]string{
-		{"tag": "sensor", "field": "hum %"}, // the first that are offered
+		{"tag": "sensor", "field": "hum %"}, // the first ones offered
 		{"tag": "site", "value": "(south|north)", "field": "t", "sensor": "(s-1|s-2|s-3)"},
 		{"tag": "type", "value": "pt 100", "field": "ok"},
 	} {

@@ -25,7 +25,7 @@ import (
 // unitProgram is where brim.service expects the program.
 const unitProgram = "/usr/local/bin/brim"
 
-// A unitFile is brim.service.
+// A unitFile is the parsed brim.service.
 type unitFile struct {
 	t    testing.TB
 	text string
@@ -45,7 +45,7 @@ func readUnit(t testing.TB) *unitFile {
 	return u
 }
 
-// one returns the value of a key that is there once.
+// one returns the value of a key that occurs once.
 func (u *unitFile) one(key string) string {
 	u.t.Helper()
 	require.Len(u.t, u.keys[key], 1, key)
@@ -59,7 +59,7 @@ func (u *unitFile) span(key string) time.Duration {
 	return d
 }
 
-// exampleConfig is brim.yaml; opened: with what it has in comments.
+// exampleConfig is brim.yaml; opened: with its commented-out settings in effect.
 func exampleConfig(t testing.TB, opened bool) string {
 	t.Helper()
 	text, err := os.ReadFile("systemd/brim.yaml")
@@ -72,8 +72,8 @@ func exampleConfig(t testing.TB, opened bool) string {
 	return lines.ReplaceAllString(string(text), "$1")
 }
 
-// TestUnitIsVerified: systemd itself finds nothing wrong, where the program is
-// there, and finds a key that it does not know.
+// TestUnitIsVerified: systemd finds nothing wrong where the program is
+// installed, and does find an unknown key.
 func TestUnitIsVerified(t *testing.T) {
 	t.Parallel()
 	analyze := brimtest.Program(t, "systemd-analyze")
@@ -97,7 +97,7 @@ func TestUnitIsVerified(t *testing.T) {
 	assert.NoError(t, err, "the unit is exposed by more than 1.5 of 10:\n%s", out)
 }
 
-// TestUnitFitsTheDaemon: what it promises to systemd, and where it puts things.
+// TestUnitFitsTheDaemon: both agree on the notifications to systemd and on paths.
 func TestUnitFitsTheDaemon(t *testing.T) {
 	t.Parallel()
 	u := readUnit(t)
@@ -134,7 +134,7 @@ func TestUnitFitsTheDaemon(t *testing.T) {
 	assert.Equal(t, "BRIM_MONGO_URI_FILE=%d/"+name, u.one("Environment"))
 }
 
-// TestExampleConfigIsCorrect: as it is, and with the lines in comments.
+// TestExampleConfigIsCorrect as it is, and with the commented-out lines.
 func TestExampleConfigIsCorrect(t *testing.T) {
 	t.Parallel()
 	for _, opened := range []bool{false, true} {
@@ -145,8 +145,8 @@ func TestExampleConfigIsCorrect(t *testing.T) {
 	}
 }
 
-// TestUnitsCommandsRun carries out what systemd would: start, reload and stop,
-// with the paths elsewhere, and the socket of a manager.
+// TestUnitsCommandsRun runs the unit's start, reload and stop commands as
+// systemd does, with other paths and a notify socket.
 func TestUnitsCommandsRun(t *testing.T) {
 	t.Parallel()
 	u, dir := readUnit(t), t.TempDir()

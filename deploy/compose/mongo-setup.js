@@ -1,5 +1,5 @@
 // Sets up the MongoDB of compose.yaml, in mongosh on mongod's own machine: the
-// replica set, its owner, the roles of roles.js beside this file, and Brim's
+// replica set, its owner, the roles in roles.js next to this file, and Brim's
 // user with least privileges. What already exists is kept or set again.
 const fs = require("fs");
 const owner = "owner";

@@ -19,8 +19,8 @@ import (
 
 const composeFile = "compose/compose.yaml"
 
-// readCompose reads compose.yaml with .env beside it, as `docker compose` does.
-// What the format does not know is an error.
+// readCompose reads compose.yaml and .env like `docker compose`. Unknown keys
+// are errors.
 func readCompose(t testing.TB) *types.Project {
 	t.Helper()
 	options, err := cli.NewProjectOptions([]string{composeFile}, cli.WithEnvFiles(), cli.WithDotEnv, cli.WithProfiles([]string{"*"}))
@@ -30,7 +30,7 @@ func readCompose(t testing.TB) *types.Project {
 	return project
 }
 
-// imageEnv is what the Dockerfile sets.
+// imageEnv is the environment set by the Dockerfile.
 func imageEnv(t testing.TB) []string {
 	t.Helper()
 	var env []string
@@ -48,10 +48,10 @@ func readDockerfile(t testing.TB) string {
 	return string(text)
 }
 
-// portOf is what is behind the last colon.
+// portOf returns what follows the last colon.
 func portOf(address string) string { return address[strings.LastIndex(address, ":")+1:] }
 
-// listenerSettings are the settings that say where a daemon listens.
+// listenerSettings are the settings with listen addresses.
 func listenerSettings() []string { return []string{"http-addr", "grpc-addr", "admin-addr"} }
 
 func TestComposeFitsTheDaemon(t *testing.T) {
@@ -98,7 +98,7 @@ func uint32Text(n uint32) string {
 	return strings.TrimSpace(string(text))
 }
 
-// mountsOf lists where a service has files from outside.
+// mountsOf returns the mount points of a service.
 func mountsOf(s types.ServiceConfig) (targets []string) {
 	for _, v := range s.Volumes {
 		targets = append(targets, v.Target)
@@ -136,8 +136,8 @@ func TestComposeIsCareful(t *testing.T) {
 	assert.ElementsMatch(t, []string{"secrets", "mongo", "mongo-setup", "brim", "load", "prometheus", "grafana"}, slices.Collect(maps.Keys(project.Services)))
 }
 
-// TestComposeWatchesAsTheFilesBesideIt: its Prometheus and its Grafana differ
-// from those of one machine in names alone.
+// TestComposeWatchesAsTheFilesBesideIt: its Prometheus and Grafana differ from
+// those for one machine only in names.
 func TestComposeWatchesAsTheFilesBesideIt(t *testing.T) {
 	t.Parallel()
 	same := func(of, here string, names map[string]string) {
@@ -170,7 +170,7 @@ func TestComposeWatchesAsTheFilesBesideIt(t *testing.T) {
 	assert.Contains(t, mountsOf(grafana), *grafana.Environment["DASHBOARDS"])
 }
 
-// TestComposeSetsUpOneUser: three files know Brim's user, and the role's name.
+// TestComposeSetsUpOneUser: three files agree on Brim's user and the role's name.
 func TestComposeSetsUpOneUser(t *testing.T) {
 	t.Parallel()
 	for path, words := range map[string][]string{
@@ -206,8 +206,8 @@ func TestImageFitsTheDaemon(t *testing.T) {
 	assert.Regexp(t, `(?m)^FROM golang:`+regexp.QuoteMeta(wanted[1])+`\.\d+ AS build$`, text, "the compiler is pinned, and the one of go.mod")
 }
 
-// TestBothImagesHaveTheSame: what `docker build` compiles inside ends in the same
-// places as what `make docker` brings.
+// TestBothImagesHaveTheSame files: `docker build` compiles inside what `make
+// docker` brings.
 func TestBothImagesHaveTheSame(t *testing.T) {
 	t.Parallel()
 	ends := func(stage string) (places []string) {
@@ -227,7 +227,7 @@ func TestBothImagesHaveTheSame(t *testing.T) {
 	assert.Len(t, ends("local"), 4)
 }
 
-// TestNoRubbishIsSentToTheEngine: what Git ignores is no part of an image.
+// TestNoRubbishIsSentToTheEngine: files that Git ignores stay out of images.
 func TestNoRubbishIsSentToTheEngine(t *testing.T) {
 	t.Parallel()
 	ignored, err := os.ReadFile("../.gitignore")

@@ -28,17 +28,17 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// A pod is a container's surroundings on this machine: its volumes are folders
-// under one of the test's own, laid out as the kubelet does.
+// A pod is a container's environment on this machine: its volumes are folders
+// in a test folder, laid out like the kubelet's.
 type pod struct {
 	t      testing.TB
 	root   string
 	spec   core.PodSpec
-	secret map[string]map[string]string // what Secrets hold, by name
-	extra  []string                     // variables beside the manifest's
+	secret map[string]map[string]string // contents of Secrets, by name
+	extra  []string                     // variables in addition to the manifest's
 }
 
-// pod makes the surroundings, with the examples as secrets.
+// pod creates the environment, with the example secrets.
 func (c *cluster) pod(spec core.PodSpec) *pod {
 	c.t.Helper()
 	secrets := make(map[string]map[string]string)
@@ -50,7 +50,7 @@ func (c *cluster) pod(spec core.PodSpec) *pod {
 	return c.podWith(c.t.TempDir(), spec, secrets)
 }
 
-// podWith makes them in a folder, with other secrets.
+// podWith creates it in a folder, with other secrets.
 func (c *cluster) podWith(root string, spec core.PodSpec, secrets map[string]map[string]string) *pod {
 	c.t.Helper()
 	p := &pod{t: c.t, root: root, spec: spec, secret: secrets}
@@ -73,16 +73,16 @@ func (c *cluster) podWith(root string, spec core.PodSpec, secrets map[string]map
 	return p
 }
 
-// path is where a path of the container is here.
+// path maps a path in the container to this machine.
 func (p *pod) path(inside string) string { return filepath.Join(p.root, inside) }
 
-// place puts the paths of a text where they are here.
+// place maps the paths in a text to this machine.
 func (p *pod) place(text string) string {
 	return strings.ReplaceAll(text, "/etc/brim/", p.path("/etc/brim")+"/")
 }
 
-// project writes the files of a volume, as the kubelet does: into a folder with
-// the time in its name, which the link ..data is turned to in one step.
+// project writes the files of a volume like the kubelet: into a timestamped
+// folder that the link ..data is then switched to atomically.
 func (p *pod) project(mount string, files map[string]string) {
 	p.t.Helper()
 	at := p.path(mount)
@@ -100,8 +100,8 @@ func (p *pod) project(mount string, files map[string]string) {
 	require.NoError(p.t, os.Rename(filepath.Join(at, "..data_tmp"), filepath.Join(at, "..data")))
 }
 
-// env is that of the image and of the manifest, and what Kubernetes adds for a
-// Service in a pod that wants it.
+// env is the environment of image and manifest, and what Kubernetes adds for
+// Services in a pod that enables it.
 func (p *pod) env() []string {
 	p.t.Helper()
 	env := []string{"BRIM_SERVICE_HOST=10.0.0.7", "BRIM_PORT_8430_TCP=tcp://10.0.0.7:8430"}
@@ -109,7 +109,7 @@ func (p *pod) env() []string {
 		env = append(env, strings.Replace(pair, "=/data", "="+p.path("/data"), 1))
 	}
 	fields := map[string]string{"metadata.name": "brim-0", "metadata.namespace": "brim"}
-	var known []string // variables that later ones may refer to
+	var known []string // for references in later ones
 	for _, e := range p.spec.Containers[0].Env {
 		value := strings.NewReplacer(known...).Replace(e.Value)
 		if e.ValueFrom != nil {
@@ -137,7 +137,7 @@ func (p *pod) start() *brimtest.Process {
 	return brimtest.Start(p.t, cmd, syscall.SIGKILL)
 }
 
-// A caller asks a daemon over TLS.
+// A caller sends requests to a daemon over TLS.
 type caller struct {
 	t     testing.TB
 	trust *tls.Config
@@ -163,9 +163,9 @@ func (c caller) ask(method, url, body string) (code int, answer string) {
 	return resp.StatusCode, string(text)
 }
 
-// TestAPodsLife runs the daemon as a pod does: its probes answer, Prometheus gets
-// its metrics, readings are taken; a Secret that changes counts. Then the pod is
-// lost, and the Job stores what its journal holds, with the volumes of the Job.
+// TestAPodsLife runs the daemon like a pod: probes succeed, Prometheus gets
+// metrics, readings are accepted, and a changed Secret takes effect. Then the pod
+// is lost, and the Job, with its own volumes, stores what the journal holds.
 func TestAPodsLife(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
@@ -189,15 +189,15 @@ func TestAPodsLife(t *testing.T) {
 	spec := c.daemons().Spec.Template.Spec
 	p := c.podWith(t.TempDir(), spec, secrets)
 	p.extra = []string{
-		"BRIM_HTTP_ADDR=127.0.0.1:0", "BRIM_GRPC_ADDR=127.0.0.1:0", "BRIM_ADMIN_ADDR=127.0.0.1:0", // the ports may be taken here
-		"BRIM_DATABASE=" + db.Name(), "BRIM_FLUSH_INTERVAL=1h", // so that something is left to be adopted
+		"BRIM_HTTP_ADDR=127.0.0.1:0", "BRIM_GRPC_ADDR=127.0.0.1:0", "BRIM_ADMIN_ADDR=127.0.0.1:0", // the ports may be in use here
+		"BRIM_DATABASE=" + db.Name(), "BRIM_FLUSH_INTERVAL=1h", // leaves something to adopt
 	}
 	brim := p.start()
 	brim.AwaitLog("ready")
 	listening := brim.AwaitLog("listening")
 	admin, data := "https://"+listening["admin"].(string), "https://"+listening["http"].(string)
 
-	kubelet := caller{t: t, trust: &tls.Config{InsecureSkipVerify: true}} // as it does
+	kubelet := caller{t: t, trust: &tls.Config{InsecureSkipVerify: true}} // as the kubelet does
 	for _, probe := range []*core.Probe{spec.Containers[0].StartupProbe, spec.Containers[0].ReadinessProbe, spec.Containers[0].LivenessProbe} {
 		code, answer := kubelet.ask(http.MethodGet, admin+probe.HTTPGet.Path, "")
 		assert.Equal(t, http.StatusOK, code, answer)

@@ -27,14 +27,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// A cluster is what the manifests make, by kind and name.
+// A cluster is the objects in the manifests, by kind and name.
 type cluster struct {
 	t       testing.TB
 	objects map[string]runtime.Object
 }
 
-// add decodes manifests into the types of the Kubernetes API, where a key that
-// the type does not have, or that is there twice, is an error.
+// add decodes manifests into the types of the Kubernetes API and rejects
+// unknown and duplicate keys.
 func (c *cluster) add(source, text string) {
 	c.t.Helper()
 	for _, document := range strings.Split(text, "\n---\n") {
@@ -61,8 +61,8 @@ func strictly(document string) (runtime.Object, error) {
 	return object, err
 }
 
-// readCluster decodes all there is: what the two kustomizations come to, and the
-// two files that are applied alone.
+// readCluster decodes everything: the output of the two kustomizations, and the
+// two files that are applied on their own.
 func readCluster(t testing.TB) *cluster {
 	t.Helper()
 	c := &cluster{t: t, objects: make(map[string]runtime.Object)}
@@ -82,8 +82,8 @@ func readText(t testing.TB, path string) string {
 	return string(text)
 }
 
-// kustomized is what `kubectl apply -k` would apply. Where there is no kubectl it
-// is put together here, as far as these kustomizations go.
+// kustomized is what `kubectl apply -k` would apply. Without kubectl it is
+// assembled here, to the extent that these kustomizations need.
 func kustomized(t testing.TB, dir string) string {
 	t.Helper()
 	if path, err := exec.LookPath("kubectl"); err == nil {
@@ -120,7 +120,7 @@ func kustomized(t testing.TB, dir string) string {
 	return strings.Join(documents, "\n---\n")
 }
 
-// of returns the object of that kind and name.
+// of returns the object with this kind and name.
 func of[T runtime.Object](c *cluster, name string) T {
 	c.t.Helper()
 	object, ok := c.objects[name].(T)
@@ -160,7 +160,7 @@ func TestManifestsDecodeStrictly(t *testing.T) {
 	}
 }
 
-// TestManifestsFitTogether: names, labels and ports mean each other.
+// TestManifestsFitTogether: names, labels and ports match.
 func TestManifestsFitTogether(t *testing.T) {
 	t.Parallel()
 	c := readCluster(t)
@@ -210,7 +210,7 @@ func TestManifestsFitTogether(t *testing.T) {
 	c.referencesExist(adopting.Spec)
 }
 
-// monitorFits: what Prometheus scrapes is one Service, of pods.
+// monitorFits: Prometheus scrapes one Service, which selects pods.
 func (c *cluster) monitorFits(ports map[string]int32) {
 	c.t.Helper()
 	monitor := of[*monitoring.ServiceMonitor](c, "ServiceMonitor brim")
@@ -229,14 +229,14 @@ func (c *cluster) monitorFits(ports map[string]int32) {
 	c.hasKey(endpoint.TLSConfig.CA.Secret.Name, endpoint.TLSConfig.CA.Secret.Key)
 }
 
-// hasKey sees that a Secret has such a key.
+// hasKey checks that a Secret has a key.
 func (c *cluster) hasKey(secret, key string) {
 	c.t.Helper()
 	assert.Contains(c.t, of[*core.Secret](c, "Secret "+secret).StringData, key, secret)
 }
 
-// claimFits: the Job's claim is one that the StatefulSet makes, and both have the
-// same image and the same rights.
+// claimFits: the Job's claim is one that the StatefulSet creates, and both have
+// the same image and privileges.
 func (c *cluster) claimFits() {
 	c.t.Helper()
 	daemons, job := c.daemons().Spec, c.adopting()
@@ -261,8 +261,8 @@ func (c *cluster) claimFits() {
 	assert.Equal(c.t, apps.RetainPersistentVolumeClaimRetentionPolicyType, daemons.PersistentVolumeClaimRetentionPolicy.WhenDeleted)
 }
 
-// referencesExist: volumes are of ConfigMaps and Secrets that there are, and
-// mounts are of volumes.
+// referencesExist: volumes refer to existing ConfigMaps and Secrets, and mounts
+// to volumes.
 func (c *cluster) referencesExist(pod core.PodSpec) {
 	c.t.Helper()
 	volumes := map[string]bool{"data": true}
@@ -284,8 +284,8 @@ func (c *cluster) referencesExist(pod core.PodSpec) {
 	assert.Empty(c.t, volumes, "mounted nowhere")
 }
 
-// TestPodsAreConfined: what the restricted standard for pods asks for, and a
-// read-only root file system.
+// TestPodsAreConfined to the restricted pod security standard, with a read-only
+// root file system.
 func TestPodsAreConfined(t *testing.T) {
 	t.Parallel()
 	pod := readCluster(t).daemons().Spec.Template.Spec // the Job's is the same
@@ -301,8 +301,8 @@ func TestPodsAreConfined(t *testing.T) {
 	assert.Empty(t, c.Capabilities.Add)
 }
 
-// TestPodFitsTheDaemon: what the daemon would run with in the image, with the
-// manifests' arguments and configuration, is what the manifests count on.
+// TestPodFitsTheDaemon: the daemon's settings in the image, with the manifests'
+// arguments and configuration, match what the manifests rely on.
 func TestPodFitsTheDaemon(t *testing.T) {
 	t.Parallel()
 	c := readCluster(t)
@@ -379,7 +379,7 @@ func TestPrometheusRuleIsTheAlerts(t *testing.T) {
 	assert.Equal(t, want, got)
 }
 
-// The commands of the README name files and objects that there are.
+// The README's commands refer to existing files and objects.
 func TestReadmeOfKubernetes(t *testing.T) {
 	t.Parallel()
 	c, readme := readCluster(t), readText(t, "README.md")

@@ -1,6 +1,6 @@
-// Package manifests_test holds compose.yaml, the image and the Kubernetes
-// manifests of deploy/ against the daemon. It is a module of its own, so that
-// the types of Kubernetes and of compose files are no dependencies of Brim:
+// Package manifests_test checks compose.yaml, the image and the Kubernetes
+// manifests of deploy/ against the daemon. It is a separate module to keep the
+// types of Kubernetes and compose files out of Brim's dependencies:
 //
 //	cd deploy/manifests && go test ./...
 package manifests_test
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// decode reads a YAML file whose keys must all be known.
+// decode reads a YAML file and rejects unknown keys.
 func decode(t testing.TB, path string, into any) {
 	t.Helper()
 	text, err := os.ReadFile(path)

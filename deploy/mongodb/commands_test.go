@@ -20,12 +20,12 @@ import (
 	roles "github.com/brim-telemetry/brim/deploy/mongodb"
 )
 
-// noDaemon is an admin listener that does not answer: a command then works on
-// MongoDB alone.
+// noDaemon is an admin listener that does not answer, so that a command only
+// uses MongoDB.
 const noDaemon = "127.0.0.1:1"
 
-// seed has daemons of the owner's store readings in the tenant's database; those of one stream in
-// two collections.
+// seed runs daemons of the owner that store readings in the tenant's database; one stream has two
+// collections.
 func (n *tenant) seed() {
 	n.t.Helper()
 	mine := n.uri
@@ -39,7 +39,7 @@ func (n *tenant) seed() {
 	}
 }
 
-// fill has a daemon store readings, and stops it.
+// fill stores readings through a daemon, and stops it.
 func (n *tenant) fill(d *daemon) {
 	n.t.Helper()
 	d.AwaitLog("ready")
@@ -54,13 +54,13 @@ func (n *tenant) fill(d *daemon) {
 	require.Zero(n.t, d.Stop())
 }
 
-// A job is what one role is for.
+// A job is the work that one role allows.
 type job struct {
 	role     string
-	commands []string // in this order; all must succeed
+	commands []string // in order; all must succeed
 }
 
-// jobs may be done one after the other on one database.
+// jobs can run in sequence on one database.
 func jobs() []job {
 	return []job{
 		{roles.Doctor, []string{"doctor --over 1s"}},
@@ -69,7 +69,7 @@ func jobs() []job {
 	}
 }
 
-// do runs the commands of a job.
+// do runs a job's commands.
 func (n *tenant) do(j job) error {
 	for _, command := range j.commands {
 		code, output := n.brim(append(strings.Fields(command), "--admin", noDaemon)...)
@@ -85,15 +85,15 @@ func (n *tenant) do(j job) error {
 	return nil
 }
 
-// spare are actions that a job needs only at other times.
+// spare reports whether a job needs an action only at other times.
 func spare(action string) bool {
 	return slices.Contains([]string{
-		"killop", // of a compaction that is interrupted
+		"killop", // to interrupt a compaction
 	}, action)
 }
 
-// TestRolesOfCommands: nothing is refused with them, and something without any of
-// their actions. All of it takes minutes.
+// TestRolesOfCommands: nothing is refused, and without any one action something
+// is. The full test takes minutes.
 //
 //nolint:tparallel // the log of one server does not name users
 func TestRolesOfCommands(t *testing.T) {
@@ -126,7 +126,7 @@ func TestRolesOfCommands(t *testing.T) {
 	}
 }
 
-// read sees views and time series, and nothing else.
+// read sees views and time series but nothing else.
 func read(t *testing.T, n *tenant) {
 	t.Helper()
 	client, err := mongo.Connect(options.Client().ApplyURI(n.uri))

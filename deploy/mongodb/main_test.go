@@ -33,12 +33,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// A site is a MongoDB with authentication, whose log says what it refused. Its tests
-// run one after the other, since the log does not name users.
+// A site is a MongoDB with authentication, whose log shows what it refused. Its
+// tests run one at a time, since the log does not name users.
 type site struct {
 	t      *testing.T
 	server *mongod.Server
-	owner  *mongo.Database // admin, with all rights
+	owner  *mongo.Database // admin, with all privileges
 	log    string
 	users  *int
 }
@@ -55,7 +55,7 @@ func newSite(t *testing.T) *site {
 	return &site{t: t, server: server, owner: client.Database("admin"), log: filepath.Join(dir, "mongod", "mongod.log"), users: new(int)}
 }
 
-// in returns the site for a test that uses it next.
+// in returns the site for the next test.
 func (s *site) in(t *testing.T) *site {
 	out := *s
 	out.t = t
@@ -67,7 +67,7 @@ func (s *site) run(command bson.D) {
 	require.NoError(s.t, s.owner.RunCommand(s.t.Context(), command).Err())
 }
 
-// A tenant works in a database of its own, with one role.
+// A tenant has its own database and one role.
 type tenant struct {
 	*site
 	name string // of the database, the role and the user
@@ -75,7 +75,7 @@ type tenant struct {
 	from int64 // size of the server's log at the start
 }
 
-// tenant makes the role and a user of it.
+// tenant creates the role and a user with it.
 func (s *site) tenant(of roles.Role) *tenant {
 	s.t.Helper()
 	*s.users++
@@ -90,7 +90,7 @@ func (s *site) tenant(of roles.Role) *tenant {
 	return n
 }
 
-// grant gives the tenant's role other rights.
+// grant changes the privileges of the tenant's role.
 func (n *tenant) grant(r roles.Role) {
 	n.t.Helper()
 	n.set("updateRole", r)
@@ -115,10 +115,10 @@ func sizeOf(t *testing.T, path string) int64 {
 	return info.Size()
 }
 
-// template is the database that roles are read for, to be put in its place.
+// template is the database name that roles are read with; it is replaced later.
 const template = "template"
 
-// role reads one of roles.js.
+// role reads a role from roles.js.
 func role(t *testing.T, name string) roles.Role {
 	t.Helper()
 	r, err := roles.Named(name, template, roles.Stream{Name: "readings"}, roles.Stream{Name: "series", TimeSeries: true})
@@ -126,7 +126,7 @@ func role(t *testing.T, name string) roles.Role {
 	return r
 }
 
-// refused is what the server has refused since the tenant came, in its words.
+// refused returns what the server has refused since the tenant was created, as logged.
 func (n *tenant) refused() (all []string) {
 	n.t.Helper()
 	text, err := os.ReadFile(n.log)
@@ -143,10 +143,10 @@ func (n *tenant) refused() (all []string) {
 	return all
 }
 
-// authorizationFailed is the number of the log's message.
+// authorizationFailed is the id of the log message.
 const authorizationFailed = 20436
 
-// brim runs a command that ends, and returns its exit code and all that it wrote.
+// brim runs a command to its end, and returns its exit code and output.
 func (n *tenant) brim(args ...string) (code int, output string) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), 2*brimtest.Patience)
@@ -161,14 +161,14 @@ func (n *tenant) brim(args ...string) (code int, output string) {
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
-// A daemon is `brim serve` of a tenant.
+// A daemon is a tenant's `brim serve`.
 type daemon struct {
 	*brimtest.Process
 	tenant      *tenant
 	http, admin string
 }
 
-// serve starts a daemon with a configuration, and returns when it listens.
+// serve starts a daemon with a configuration, and returns once it listens.
 func (n *tenant) serve(dir, config string) *daemon {
 	n.t.Helper()
 	path := filepath.Join(n.t.TempDir(), "brim.yaml")
@@ -183,7 +183,7 @@ func (n *tenant) serve(dir, config string) *daemon {
 	return d
 }
 
-// until waits for a condition, or for the server to refuse something.
+// until waits for a condition, or until the server refuses something.
 func (d *daemon) until(what string, condition func() bool) error {
 	d.Holds(func() bool { return condition() || len(d.tenant.refused()) > 0 })
 	if refused := d.tenant.refused(); len(refused) > 0 {
@@ -195,7 +195,7 @@ func (d *daemon) until(what string, condition func() bool) error {
 	return nil
 }
 
-// ask makes a request, which must be answered with a code from 200 to 299.
+// ask sends a request and requires a status from 200 to 299.
 func (d *daemon) ask(method, url, body string) (answer string, err error) {
 	code, answer, err := brimtest.AskFor(10*time.Second, method, url, body)
 	if err == nil && code/100 != 2 {

@@ -1,6 +1,5 @@
-// Package mongodb has the roles with the least rights that Brim works with.
-// They stand in roles.js, which people run in mongosh; Roles gives the same to
-// programs.
+// Package mongodb has the least-privilege roles for Brim. roles.js defines
+// them, for people to run in mongosh; Roles reads them for programs.
 package mongodb
 
 import (
@@ -21,19 +20,19 @@ const (
 	Compact = "brimCompact"     // brim compact
 	Move    = "brimMove"        // brim move
 	Shard   = "brimShard"       // the commands of docs/growing.md
-	Shards  = "brimServeShards" // brim serve on a sharded cluster, beside Serve
-	Reader  = "brimReader"      // who reads the views of bucket streams, and time-series streams
+	Shards  = "brimServeShards" // brim serve on a sharded cluster, in addition to Serve
+	Reader  = "brimReader"      // reads the views of bucket streams, and time-series streams
 )
 
 //go:embed roles.js
 var script string
 
-// A Role is what its user may do. It is made in the database admin.
+// A Role is a role in the database admin.
 type Role struct {
 	Name       string      `json:"role"`
-	For        string      `json:"for"` // who works with it
+	For        string      `json:"for"` // who uses it
 	Privileges []Privilege `json:"privileges"`
-	Inherits   []string    `json:"roles"` // roles of MongoDB's own, in the database admin
+	Inherits   []string    `json:"roles"` // built-in roles, in the database admin
 }
 
 // A Privilege allows actions on a resource, both as MongoDB names them.
@@ -42,14 +41,14 @@ type Privilege struct {
 	Actions  []string       `json:"actions"`
 }
 
-// A Stream is one that a role is for.
+// A Stream is one that a role may read.
 type Stream struct {
 	Name       string
-	TimeSeries bool // its collection is read, and not a view
+	TimeSeries bool // its collection is read, not a view
 }
 
-// The lines around the list in the script, and what stands in it for the
-// database, for a bucket stream and for a time-series stream.
+// The lines around the list in the script, and its placeholders for the
+// database, a bucket stream and a time-series stream.
 const (
 	listBegins    = "const ROLES = "
 	listEnds      = "\n];"
@@ -58,8 +57,8 @@ const (
 	anyTimeSeries = "TIMESERIES"
 )
 
-// Roles returns those of the script, for a database and, where they know
-// streams, for these.
+// Roles returns the script's roles for a database and, for roles that name
+// streams, these streams.
 func Roles(database string, streams ...Stream) ([]Role, error) {
 	_, list, begun := strings.Cut(script, listBegins)
 	list, _, ended := strings.Cut(list, listEnds)
@@ -79,8 +78,8 @@ func Roles(database string, streams ...Stream) ([]Role, error) {
 	return roles, nil
 }
 
-// of returns the privilege for a database, once for each stream of its kind if it
-// is one of a stream.
+// of returns the privilege for a database; if it is for a stream, once per stream
+// of its kind.
 func (p Privilege) of(database string, streams []Stream) (out []Privilege) {
 	if p.Resource["db"] == anyDatabase {
 		p.Resource["db"] = database
@@ -103,7 +102,7 @@ func (p Privilege) of(database string, streams []Stream) (out []Privilege) {
 	return out
 }
 
-// Named is one of Roles.
+// Named returns one of the roles.
 func Named(name, database string, streams ...Stream) (Role, error) {
 	roles, err := Roles(database, streams...)
 	if err != nil {
@@ -117,8 +116,8 @@ func Named(name, database string, streams ...Stream) (Role, error) {
 	return Role{}, fmt.Errorf("read roles.js: there is no role %s in it", name)
 }
 
-// Command is the role as an argument of createRole or updateRole, which verb
-// says, to be run on the database admin.
+// Command is the command that creates or updates the role, depending on verb:
+// createRole or updateRole.
 func (r Role) Command(verb string) bson.D {
 	privileges := bson.A{}
 	for _, p := range r.Privileges {

@@ -52,7 +52,7 @@ const ROLES = [
   },
   {
     "role": "brimServeShards",
-    "for": "brim serve on a sharded cluster, beside brimServe: it reads by what its collections are sharded; not tried on one",
+    "for": "brim serve on a sharded cluster, in addition to brimServe: it reads the shard keys of its collections; not tested on a cluster",
     "privileges": [
       {"resource": {"db": "config", "collection": "collections"}, "actions": ["find"]}
     ]

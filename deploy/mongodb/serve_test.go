@@ -21,8 +21,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// lives are the configurations of one daemon after another: everything that a daemon
-// makes, changes and removes.
+// lives are configurations for one daemon after another, covering everything that a
+// daemon creates, changes and removes.
 func lives() []string {
 	return []string{
 		"streams:\n" +
@@ -38,7 +38,7 @@ func lives() []string {
 	}
 }
 
-// liveAll runs all lives, and returns at once when the server refuses something.
+// liveAll runs all lives, and stops as soon as the server refuses something.
 func liveAll(n *tenant) error {
 	dir := filepath.Join(n.t.TempDir(), "data")
 	for i, config := range lives() {
@@ -57,14 +57,14 @@ func liveAll(n *tenant) error {
 	return askTooMuch(n, dir)
 }
 
-// askTooMuch starts a daemon that is to find out that the server has too few
+// askTooMuch starts a daemon that must discover that the server has too few
 // members for its stream.
 func askTooMuch(n *tenant, dir string) error {
 	d := n.serve(dir, "streams:\n  readings: {write-concern: 2}\n  series: {storage: timeseries}\n")
 	err := d.until("the refusal of a write-concern", func() bool { return strings.Contains(d.Logged(), "allowed: majority and 1 to 1") })
 	if err != nil {
 		d.Kill()
-	} else if d.Wait() == 0 { // by itself
+	} else if d.Wait() == 0 { // without being stopped
 		err = errors.New("the daemon with too high a write-concern ends as if all was well")
 	}
 	return err
@@ -101,7 +101,7 @@ func (d *daemon) live(i int) error {
 	})
 }
 
-// lastHour is a span around now, as parameters.
+// lastHour returns the parameters of a time span around now.
 func lastHour() string {
 	now := time.Now().UTC()
 	return url.Values{"from": {now.Add(-time.Hour).Format(time.RFC3339)}, "to": {now.Add(time.Hour).Format(time.RFC3339)}}.Encode()
@@ -119,7 +119,7 @@ func TestRoleOfServe(t *testing.T) {
 		require.NoError(t, liveAll(n))
 		assert.Empty(t, n.refused())
 	})
-	// Something is refused without any of its actions: otherwise the role is too wide.
+	// Without any one of its actions, something is refused: otherwise the role is too wide.
 	for action, less := range lessOf(t, roles.Serve) {
 		if os.Getenv(longForm) == "" && !slices.Contains([]string{"dropCollection", "serverStatus", "replSetGetConfig"}, action) {
 			continue
@@ -131,7 +131,7 @@ func TestRoleOfServe(t *testing.T) {
 		})
 	}
 	t.Run("a missing right is reported, and nothing is lost", func(t *testing.T) { withoutRights(t, all.in(t).tenant(role(t, roles.Serve))) })
-	// A server that is no cluster can check only that it knows the resources and actions.
+	// Without a cluster, the server can only check that the resources and actions exist.
 	t.Run("roles of a cluster can be made", func(t *testing.T) {
 		for _, name := range []string{roles.Shard, roles.Shards} {
 			all.in(t).tenant(role(t, name))
@@ -139,7 +139,7 @@ func TestRoleOfServe(t *testing.T) {
 	})
 }
 
-// lessOf returns a role without one of its actions, for each.
+// lessOf returns a role without one of its actions, for each of them.
 func lessOf(t *testing.T, name string) map[string]roles.Role {
 	t.Helper()
 	out := make(map[string]roles.Role)
@@ -153,7 +153,7 @@ func lessOf(t *testing.T, name string) map[string]roles.Role {
 	return out
 }
 
-// withoutRights takes rights away from a running daemon, and gives them back.
+// withoutRights revokes privileges from a running daemon, and restores them.
 func withoutRights(t *testing.T, n *tenant) {
 	t.Helper()
 	d := n.serve(filepath.Join(t.TempDir(), "data"), "stored-timeout: 100ms\nstreams:\n  readings: {}\n  series: {storage: timeseries}\n")

@@ -1,7 +1,6 @@
-// Command mongosetup does for an image without mongosh what
-// deploy/compose/mongo-setup.js does: on mongod's own machine it creates the replica
-// set, its owner, the role of Brim and Brim's user. `mongo-setup ping` only checks
-// whether mongod answers.
+// Command mongosetup replaces deploy/compose/mongo-setup.js in images without
+// mongosh: on mongod's own host it creates the replica set, its owner, Brim's role
+// and Brim's user. `mongo-setup ping` only checks whether mongod answers.
 package main
 
 import (
@@ -27,7 +26,7 @@ const (
 	patience = time.Minute
 
 	codeAlreadyInitialized = 23
-	codeDuplicate          = 51002 // a role of this name is there
+	codeDuplicate          = 51002 // the role already exists
 	codeUserExists         = 51003
 )
 
@@ -103,7 +102,7 @@ func setUp(ctx context.Context) error {
 	})
 }
 
-// begin is what may be done from this machine as long as there is no user.
+// begin does what localhost may do while there are no users.
 func begin(ctx context.Context, password string) error {
 	admin, err := connect(nil)
 	if err != nil {
@@ -145,7 +144,7 @@ func awaitPrimary(ctx context.Context, admin *mongo.Database) error {
 	}
 }
 
-// makeOrSet creates a role or user, or gives the one that is there these rights.
+// makeOrSet creates a role or user, or updates an existing one.
 func makeOrSet(ctx context.Context, admin *mongo.Database, exists int, command func(verb string) bson.D) error {
 	err := admin.RunCommand(ctx, command("createRole")).Err()
 	if hasCode(err, exists) {

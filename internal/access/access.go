@@ -58,7 +58,7 @@ type rights struct {
 	scopes  []Scope
 	prefix  string    // of sensors; empty: all
 	expires time.Time // zero: never
-	own     Quota     // from the access file; limits that are not given there are Unset
+	own     Quota     // from the access file; other limits are unset
 	quota   Quota     // own, completed by the defaults
 }
 

@@ -22,11 +22,11 @@ type Credentials struct {
 }
 
 // OfRequest returns the credentials of a request over HTTP or gRPC: its header Authorization in
-// one of three schemes, or on the paths of InfluxDB 1 the parameter p, and a verified
-// client certificate.
+// one of three schemes, or on the paths of InfluxDB 1 the parameter p, and a verified client
+// certificate.
 //
 //	Authorization: Bearer TOKEN
-//	Authorization: Token TOKEN          InfluxDB 2; Token USER:TOKEN too
+//	Authorization: Token TOKEN          InfluxDB 2; or Token USER:TOKEN
 //	Authorization: Basic USER:TOKEN     in base64: InfluxDB 1 and browsers
 //	/write?u=USER&p=TOKEN               InfluxDB 1
 //

@@ -31,7 +31,7 @@ func TestSetDefaultKeepsUsage(t *testing.T) {
 	require.NoError(t, other.Admit(1_000_000, none), "no limit again")
 }
 
-// TestNewSensorsWithoutALimitAreNoDebt when the limit comes back.
+// TestNewSensorsWithoutALimitAreNoDebt when a limit is set again.
 func TestNewSensorsWithoutALimitAreNoDebt(t *testing.T) {
 	t.Parallel()
 	i, _ := quotaOf(t, Quota{NewSensorsPerSecond: 10, ActiveSensors: 10_000})

@@ -49,7 +49,7 @@ func TestRefusalRateIsLimited(t *testing.T) {
 		start, given := time.Now(), 0
 		var mu sync.Mutex
 		var clients sync.WaitGroup
-		for range 300 { // that ask again at once
+		for range 300 { // retrying at once
 			clients.Go(func() {
 				for ctx.Err() == nil {
 					g.DelayRefusal(ctx, refused)

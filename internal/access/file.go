@@ -75,13 +75,13 @@ const (
 	maxFile   = 32 << 20 // bytes: some 100,000 identities
 )
 
-// Load reads an access file. Errors are as those of Parse.
+// Load reads an access file. For errors see parse.
 func Load(path string) ([]Entry, error) {
 	content, _, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}
-	entries, _, err := Parse(path, content)
+	entries, _, err := parse(path, content)
 	return entries, err
 }
 
@@ -147,7 +147,7 @@ type accessFile struct {
 	emptied bool // the list is an explicit []
 }
 
-// Parse reads an access file; path is for errors only:
+// parse reads an access file; path is for errors only:
 //
 //	identities:
 //	  - name: north                    # unique, 1 to 64 characters
@@ -160,7 +160,7 @@ type accessFile struct {
 //
 // Errors name the line and what is allowed; several are joined. They do not contain what may
 // be a token. emptied reports whether the list of identities is an explicit [].
-func Parse(path string, content []byte) (entries []Entry, emptied bool, err error) {
+func parse(path string, content []byte) (entries []Entry, emptied bool, err error) {
 	if !utf8.Valid(content) { // YAML allows UTF-16, but an edit would add UTF-8 to it
 		return nil, false, fmt.Errorf("%s:1: the access file is not UTF-8", path)
 	}
@@ -466,14 +466,14 @@ func edit(ctx context.Context, path string, change func(list *yaml.Node) error) 
 	if err != nil {
 		return err
 	}
-	if _, _, err := Parse(path, content); err != nil {
+	if _, _, err := parse(path, content); err != nil {
 		return fmt.Errorf("not changed, because the access file is invalid: %w", err)
 	}
 	changed, err := changedBy(content, change)
 	if err != nil {
 		return err
 	}
-	if _, _, err := Parse(path, changed); err != nil {
+	if _, _, err := parse(path, changed); err != nil {
 		return fmt.Errorf("not changed, because the access file would become invalid: %w", err)
 	}
 	return machine.ReplaceFile(path, changed, func(f *os.File) error {

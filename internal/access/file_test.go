@@ -15,7 +15,7 @@ const sampleHash = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef01234
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	got, _, err := Parse("f", []byte(`# who may do what
+	got, _, err := parse("f", []byte(`# who may do what
 identities:
   - name: north
     hash: `+sampleHash+`
@@ -33,13 +33,13 @@ identities:
 	assert.Equal(t, []Scope{Ingest, Read}, north.Scopes)
 	assert.Equal(t, "north-", north.SensorPrefix)
 	assert.True(t, time.Date(2027, 11, 21, 9, 0, 0, 0, time.UTC).Equal(north.Expires))
-	assert.Equal(t, Quota{RequestsPerSecond: 3, ReadingsPerSecond: 0.5, NewSensorsPerSecond: Unset, ActiveSensors: 0}, north.Quota)
+	assert.Equal(t, Quota{RequestsPerSecond: 3, ReadingsPerSecond: 0.5, NewSensorsPerSecond: unset, ActiveSensors: 0}, north.Quota)
 	assert.Equal(t, Quota{3, 0.5, 7, 0}, north.Quota.over(Quota{4, 5, 7, 9}), "what is given wins over the settings, 0 among it")
 	assert.Equal(t, "dns:edge-7", got[1].Certificate)
 	assert.True(t, got[1].Expires.IsZero())
 
 	for _, empty := range []string{"", "# nothing\n", "---\n", "identities:\n", "identities: []\n", "{}\n"} {
-		got, _, err := Parse("f", []byte(empty))
+		got, _, err := parse("f", []byte(empty))
 		require.NoError(t, err, empty)
 		assert.Empty(t, got)
 	}
@@ -104,11 +104,11 @@ func TestParseErrorsNameLineAndAllowedValues(t *testing.T) {
 		{one("name: a", "scopes: [!x read]", hash), "f:3: the tag !x is not allowed"},
 		{"!!map\nidentities: []\n", "the tag !!map is not allowed"},
 	} {
-		got, _, err := Parse("f", []byte(c.text))
+		got, _, err := parse("f", []byte(c.text))
 		assert.ErrorContains(t, err, c.want, "%s", c.text)
 		assert.Nil(t, got)
 	}
-	_, _, err := Parse("f", []byte(one("name: a", "scopes: [x]", "hash: 1", "expires: y")))
+	_, _, err := parse("f", []byte(one("name: a", "scopes: [x]", "hash: 1", "expires: y")))
 	assert.Len(t, strings.Split(err.Error(), "\n"), 3, "several problems are reported at once")
 }
 
@@ -128,7 +128,7 @@ func TestParseErrorsDoNotRepeatTokens(t *testing.T) {
 		"identities:\n  - {name: a, scopes: [read], hash: *TOKEN }",
 		"TOKEN",
 	} {
-		_, _, err := Parse("f", []byte(strings.ReplaceAll(text, "TOKEN", token)))
+		_, _, err := parse("f", []byte(strings.ReplaceAll(text, "TOKEN", token)))
 		require.Error(t, err, text)
 		assert.NotContains(t, err.Error(), token[:12], text)
 	}
@@ -140,14 +140,14 @@ func FuzzParse(f *testing.F) {
 	f.Add("identities: &a [*a]\n")
 	f.Add("# nothing")
 	f.Fuzz(func(t *testing.T, text string) {
-		entries, _, err := Parse("f", []byte(text))
+		entries, _, err := parse("f", []byte(text))
 		if err != nil {
 			if len(entries) > 0 || !strings.HasPrefix(err.Error(), "f:") {
 				t.Fatalf("%d entries beside the error %v", len(entries), err)
 			}
 			return
 		}
-		// What is right can be changed, and says the same afterwards.
+		// Valid files can be edited, and mean the same afterwards.
 		path := filepath.Join(t.TempDir(), "access.yaml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

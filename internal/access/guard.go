@@ -190,7 +190,7 @@ func (g *Guard) identifyCertificate(c *Credentials) (*Identity, error) {
 // Named returns the identity with this name, for a sender in the daemon's own configuration,
 // and counts requests of its quota. Without authentication it returns the identity of all
 // clients together. With authentication, an empty name stands for an unrestricted sender.
-// Its errors are those of Identify.
+// It returns the same errors as Identify.
 func (g *Guard) Named(name string, requests int) (*Identity, error) {
 	switch {
 	case g == nil || name == "" && g.Authenticates():
@@ -306,12 +306,12 @@ func (g *Guard) invalid(err error) {
 	g.logger.Error("the access file is invalid, its previous content stays in force", "file", g.path, "err", err)
 }
 
-// parse is Parse, but also refuses what is probably an incomplete file.
+// parse is the function parse, but also refuses what is probably an incomplete file.
 func (g *Guard) parse(content []byte) ([]Entry, error) {
 	if len(content) > 0 && content[len(content)-1] != '\n' {
 		return nil, fmt.Errorf("%s:%d: the last line of the access file has no line break, as if the file was not written completely; add one", g.path, 1+bytes.Count(content, []byte{'\n'}))
 	}
-	entries, emptied, err := Parse(g.path, content)
+	entries, emptied, err := parse(g.path, content)
 	if err != nil {
 		return nil, err
 	}

@@ -23,16 +23,16 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// northToken is a token of tests; any text will do.
+// northToken is a test token; any text will do.
 const northToken = "brim_north"
 
-// A clock stands still until it is moved.
+// A clock only advances when told to.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
 }
 
-func newClock() *clock { return &clock{at: time.Now().Add(time.Hour)} } // files are old by then
+func newClock() *clock { return &clock{at: time.Now().Add(time.Hour)} } // files are older than that
 
 func (c *clock) now() time.Time {
 	c.mu.Lock()
@@ -46,7 +46,7 @@ func (c *clock) pass(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// A guarded is a guard with what a test may do to it.
+// A guarded is a guard under test.
 type guarded struct {
 	*Guard
 	clock    *clock
@@ -65,7 +65,7 @@ func guardOf(t *testing.T, identities string) *guarded {
 	return g
 }
 
-// write replaces the file as editors do, and has the guard apply it.
+// write replaces the file like an editor, and applies it.
 func (g *guarded) write(t *testing.T, identities string) {
 	t.Helper()
 	next := g.path + ".next"
@@ -80,7 +80,7 @@ func (g *guarded) settle() {
 	g.poll()
 }
 
-// entry is the text of an identity with a token, and with more lines.
+// entry is an identity in the file with a token and further lines.
 func entry(name, token string, lines ...string) string {
 	if len(lines) == 0 {
 		lines = []string{"scopes: [ingest]"}
@@ -88,7 +88,7 @@ func entry(name, token string, lines ...string) string {
 	return fmt.Sprintf("  - name: %s\n    hash: %s\n    %s\n", name, HashOf(token), strings.Join(lines, "\n    "))
 }
 
-// wantRefusal holds an error to its kind and code.
+// wantRefusal checks an error's kind and code.
 func wantRefusal(t *testing.T, err error, kind telemetry.ErrorKind, code string) *telemetry.Error {
 	t.Helper()
 	var refusal *telemetry.Error
@@ -208,7 +208,7 @@ func TestChangedRightsApplyToOpenConnections(t *testing.T) {
 	require.NoError(t, err)
 	assert.Same(t, north, again)
 
-	// Another token of the same name goes on with the same quota.
+	// Another token under the same name shares the quota.
 	g.clock.pass(time.Second)
 	require.NoError(t, north.Admit(100, none))
 	g.write(t, entry("north", "brim_next", "scopes: [ingest]", "quota: {readings_per_second: 10}"))
@@ -257,7 +257,7 @@ func TestInvalidFileKeepsPreviousIdentities(t *testing.T) {
 func TestOpenRefusesInvalidFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // whatever the umask is
+	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // regardless of the umask
 	path := filepath.Join(dir, "access.yaml")
 	open := func() (string, error) {
 		var log bytes.Buffer

@@ -17,7 +17,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/access"
 )
 
-// A conn comes from an address, and can be closed.
+// A conn has an address and records that it was closed.
 type conn struct {
 	net.Conn
 
@@ -28,7 +28,7 @@ type conn struct {
 func (c *conn) RemoteAddr() net.Addr { return c.from }
 func (c *conn) Close() error         { c.closed++; return nil }
 
-// arrivals is a listener at which connections arrive in turn, and then none.
+// arrivals is a listener that accepts some connections in order, and then none.
 type arrivals struct {
 	net.Listener
 
@@ -48,7 +48,7 @@ func from(address string) *conn {
 	return &conn{from: &net.TCPAddr{IP: net.ParseIP(address), Port: 4711}}
 }
 
-// A scene is a listener with its limits and its metrics.
+// A scene is a listener with limits and metrics.
 type scene struct {
 	arrivals *arrivals
 	limited  net.Listener
@@ -63,7 +63,7 @@ func newScene(most, perAddress int) *scene {
 	return s
 }
 
-// connect opens connections from the addresses, and returns those that are accepted.
+// connect opens connections from these addresses, and returns the accepted ones.
 func (s *scene) connect(t *testing.T, addresses ...string) (accepted []net.Conn, all []*conn) {
 	t.Helper()
 	for _, a := range addresses {
@@ -117,7 +117,7 @@ func TestConnectionsPerAddressAreLimited(t *testing.T) {
 	assert.Len(t, others, 2)
 	s.metrics(t, "8", "1", "94")
 	require.NoError(t, others[0].Close())
-	_ = others[0].Close() // servers do so twice
+	_ = others[0].Close() // servers may close twice
 	s.metrics(t, "7", "1", "94")
 	next, _ := s.connect(t, "192.0.2.1", "192.0.2.5")
 	require.Len(t, next, 1, "the first is one too many of its address")
@@ -167,7 +167,7 @@ func TestRefusedConnectionIsReset(t *testing.T) {
 	}
 	first := dial()
 	served := <-accepted
-	// It may end before its dialer knows that it began.
+	// It may be reset before its dialer knows that it was established.
 	refused, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", inner.Addr().String())
 	if err == nil {
 		defer refused.Close()

@@ -24,7 +24,7 @@ func TestWhatBelongsToNoRequestIsReadSlowly(t *testing.T) {
 		c := &counted{Conn: server, leave: func() {}}
 		c.meter.begin(func() { slowed++ })
 		const frame = 9
-		// read returns how long it takes to read frames that cost this much.
+		// read returns how long it takes to read frames of this cost.
 		read := func(cost int) time.Duration {
 			began := time.Now()
 			for ; cost > 0; cost -= frame + readCost {
@@ -49,7 +49,7 @@ func TestWhatBelongsToNoRequestIsReadSlowly(t *testing.T) {
 	})
 }
 
-// TestRequestsAreNotSlowed over HTTP/1 and HTTP/2, with and without TLS.
+// TestRequestsAreNotSlowed, over HTTP/1 and HTTP/2, with and without TLS.
 func TestRequestsAreNotSlowed(t *testing.T) {
 	t.Parallel()
 	padding := strings.Repeat("~", headBytes/2)
@@ -91,7 +91,7 @@ func TestRequestsAreNotSlowed(t *testing.T) {
 			}
 			for range 4 {
 				post(bytes.NewReader(make([]byte, freeBytes)))
-				post(struct{ io.Reader }{bytes.NewReader(make([]byte, freeBytes))}) // in chunks
+				post(struct{ io.Reader }{bytes.NewReader(make([]byte, freeBytes))}) // chunked
 			}
 			families, err := registry.Gather()
 			require.NoError(t, err)

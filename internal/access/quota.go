@@ -13,7 +13,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Quota is how much an identity may request and send. For each limit, Unset means the
+// A Quota is how much an identity may request and send. For each limit, unset means the
 // daemon's setting, and 0 means no limit.
 type Quota struct {
 	RequestsPerSecond   float64 // of any kind, and messages of streams
@@ -22,11 +22,11 @@ type Quota struct {
 	ActiveSensors       float64 // sensors that have sent something in the last hour; a whole number
 }
 
-// Unset is a limit that the access file does not give.
-const Unset = -1
+// unset marks a limit that the access file does not set.
+const unset = -1
 
-// NoQuota is a quota with every limit Unset.
-func NoQuota() Quota { return Quota{Unset, Unset, Unset, Unset} }
+// NoQuota is a quota with every limit unset.
+func NoQuota() Quota { return Quota{unset, unset, unset, unset} }
 
 // The maximum limits.
 const (
@@ -63,7 +63,7 @@ func (q *Quota) limits() [4]limit {
 	}
 }
 
-// allows is false for NaN too.
+// allows is false for NaN as well.
 func (l *limit) allows(v float64) bool {
 	return v >= 0 && v <= l.most && (!l.whole || v == math.Trunc(v))
 }

@@ -23,7 +23,7 @@ func none(func(string) bool) {}
 
 func of(sensors ...string) iter.Seq[string] { return slices.Values(sensors) }
 
-// fleet yields sensors from the first number to before the last.
+// fleet yields the sensors from the first number up to, but not including, the last.
 func fleet(from, to int) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for n := from; n < to; n++ {
@@ -34,7 +34,7 @@ func fleet(from, to int) iter.Seq[string] {
 	}
 }
 
-// quotaOf is an identity with a quota, and the clock that it goes by.
+// quotaOf returns an identity with a quota, and its clock.
 func quotaOf(t testing.TB, q Quota) (*Identity, *clock) {
 	t.Helper()
 	c := newClock()
@@ -97,7 +97,7 @@ func TestReadingQuota(t *testing.T) {
 	}
 	wantRefusal(t, i.Admit(1, none), telemetry.Quota, codeReadings)
 
-	// A request of more than a second's worth passes, and is paid for afterwards.
+	// A request for more than a second's worth passes, and is paid for afterwards.
 	c.pass(time.Minute)
 	require.NoError(t, i.Admit(10_000, none))
 	refusal = wantRefusal(t, i.Admit(1, none), telemetry.Quota, codeReadings)
@@ -193,7 +193,7 @@ func TestRefusedRequestUsesNoQuota(t *testing.T) {
 	assert.Len(t, i.usage.sensors.last, 5)
 }
 
-// The count by minutes is the count of a plain set of sensors.
+// Counting by minutes gives the same as a simple set of sensors.
 func TestSensorsAreActiveForAnHour(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -249,7 +249,7 @@ func TestIdentifyAndAdmitDoNotAllocate(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if !brimtest.Race { // which has its pools forget
+	if !brimtest.Race { // the race detector makes pools forget
 		assert.Less(t, n, 1.0)
 	}
 }
@@ -308,8 +308,8 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 }
 
-// A sender that the configuration names needs no credentials, counts as many requests as it
-// passes on, and has them refunded where it repeats them.
+// A sender named by the configuration needs no credentials, is charged for the requests
+// that it forwards, and gets a refund for those it repeats.
 func TestNamedIdentity(t *testing.T) {
 	t.Parallel()
 	g := guardOf(t, entry("meters", northToken, "scopes: [ingest]", "expires: "+newClock().now().Add(time.Minute).UTC().Format(time.RFC3339), "quota: {requests_per_second: 10}"))

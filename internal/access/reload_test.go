@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// inPlace writes the file as cp and tee do, not as editors.
+// inPlace overwrites the file like cp and tee, unlike editors.
 func (g *guarded) inPlace(t *testing.T, text string) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(g.path, []byte(text), 0o600))
@@ -30,7 +30,7 @@ func TestPartlyWrittenFileIsNotApplied(t *testing.T) {
 	whole := "identities:\n" + north + entry("south", "brim_south", "scopes: [ingest]", "sensor_prefix: s-")
 	first := strings.Index(whole, "    sensor_prefix: n-")
 	second := strings.LastIndex(whole, "    sensor_prefix: s-")
-	// Each read finds another part of the file, cut off where it is valid.
+	// Each read sees another part of the file, truncated where it is still valid.
 	for _, end := range []int{first, second, first} {
 		g.inPlace(t, whole[:end])
 		g.poll()
@@ -90,7 +90,7 @@ func TestReloadAppliesFileAtOnce(t *testing.T) {
 	assert.False(t, g.knows(northToken))
 }
 
-// TestLargeUnchangedFileIsReadOnceAMinute changes the content but neither time nor size.
+// TestLargeUnchangedFileIsReadOnceAMinute: its content changes, but neither time nor size.
 func TestLargeUnchangedFileIsReadOnceAMinute(t *testing.T) {
 	t.Parallel()
 	padding := "# " + strings.Repeat("x", smallFile) + "\n"
@@ -122,7 +122,7 @@ func TestFileOfAnotherUserIsRefused(t *testing.T) {
 		assert.Equal(t, os.Geteuid(), owner)
 	}
 	if os.Geteuid() != 0 {
-		return // others cannot give files away
+		return // only root can give files away
 	}
 	require.NoError(t, os.Chown(g.path, other, other))
 	require.ErrorContains(t, g.Reload(), "belongs to user 1234; allowed: root and the daemon's user, 0: chown it")
@@ -137,7 +137,7 @@ func TestChangeWithSameSizeAndTimeIsApplied(t *testing.T) {
 	t.Parallel()
 	g := guardOf(t, entry("north", northToken))
 	stamp := time.Now()
-	set := func(token string) { // the same inode, size and time
+	set := func(token string) { // same inode, size and time
 		require.NoError(t, os.WriteFile(g.path, []byte("identities:\n"+entry("north", token)), 0o600))
 		require.NoError(t, os.Chtimes(g.path, stamp, stamp))
 		g.settle()

@@ -24,7 +24,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/access/accesstest"
 )
 
-// A tlsSide is a listener that echoes, its files, and its log.
+// A tlsSide is an echoing TLS listener with its files and its log.
 type tlsSide struct {
 	dir, address string
 	authority    *accesstest.Authority
@@ -33,7 +33,7 @@ type tlsSide struct {
 	tls          *access.TLS
 }
 
-// logText is a log that is read while others write.
+// logText is a log that can be read during writes.
 type logText struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -53,7 +53,7 @@ func (l *logText) String() string {
 
 func tomorrow() time.Time { return time.Now().Add(24 * time.Hour).Truncate(time.Second) }
 
-// listenTLS starts one, whose configuration change can alter.
+// listenTLS starts a listener; change may alter its configuration.
 func listenTLS(t *testing.T, change func(*access.TLSConfig)) *tlsSide {
 	t.Helper()
 	s := &tlsSide{
@@ -82,7 +82,7 @@ func listenTLS(t *testing.T, change func(*access.TLSConfig)) *tlsSide {
 			serving.Go(func() { echo(conn) })
 		}
 	})
-	t.Cleanup(func() { _ = listener.Close(); serving.Wait() }) // clients have hung up before
+	t.Cleanup(func() { _ = listener.Close(); serving.Wait() }) // clients have disconnected by then
 	return s
 }
 
@@ -100,8 +100,8 @@ func echo(conn net.Conn) {
 	}
 }
 
-// dial connects and exchanges a message, so that the server's half of the
-// handshake is complete too.
+// dial connects and exchanges a message, which completes the server's side of
+// the handshake.
 func (s *tlsSide) dial(t *testing.T, c *tls.Config) (*tls.Conn, error) {
 	t.Helper()
 	if c.RootCAs == nil {
@@ -129,7 +129,7 @@ func exchange(conn net.Conn) error {
 	return err
 }
 
-// shown returns the name in the certificate that a new connection gets.
+// shown returns the name in the certificate of a new connection.
 func (s *tlsSide) shown(t *testing.T) string {
 	t.Helper()
 	conn, err := s.dial(t, &tls.Config{MinVersion: tls.VersionTLS12})
@@ -137,7 +137,7 @@ func (s *tlsSide) shown(t *testing.T) string {
 	return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
 }
 
-// failures is how many changes of the files could not be used.
+// failures is the number of changed files that could not be used.
 func (s *tlsSide) failures(t *testing.T) float64 {
 	t.Helper()
 	return value(t, s.registry, "brim_tls_reload_failures_total")
@@ -186,7 +186,7 @@ func TestTLSReloadReadsFilesAtOnce(t *testing.T) {
 	assert.NotPanics(t, (*access.TLS)(nil).Reload, "without TLS there is nothing to read")
 }
 
-// TestCertificateWithoutItsKeyIsNotUsed writes the certificate before its key.
+// TestCertificateWithoutItsKeyIsNotUsed: the certificate is written before its key.
 func TestCertificateWithoutItsKeyIsNotUsed(t *testing.T) {
 	t.Parallel()
 	s := listenTLS(t, nil)
@@ -217,7 +217,7 @@ func TestCertificateWithoutItsKeyIsNotUsed(t *testing.T) {
 	assert.NotContains(t, s.log.String(), "PRIVATE KEY")
 }
 
-// TestWatchAppliesChangesWithinTwoSeconds, even if no client connects.
+// TestWatchAppliesChangesWithinTwoSeconds even if no client connects.
 func TestWatchAppliesChangesWithinTwoSeconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -248,7 +248,7 @@ func TestWatchAppliesChangesWithinTwoSeconds(t *testing.T) {
 func TestOldProtocolVersionsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := listenTLS(t, nil)
-	_, err := s.dial(t, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}) //nolint:gosec // which is the point
+	_, err := s.dial(t, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}) //nolint:gosec // deliberately old
 	require.ErrorContains(t, err, "protocol version")
 	_, err = s.dial(t, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: accesstest.NewAuthority(t, "other").Pool()})
 	require.ErrorContains(t, err, "unknown authority")
@@ -264,7 +264,7 @@ func TestClientCertificates(t *testing.T) {
 	clients, others := accesstest.NewAuthority(t, "clients"), accesstest.NewAuthority(t, "others")
 	for name, row := range map[string]struct {
 		require            bool
-		bare, ours, theirs bool // whether it may connect
+		bare, ours, theirs bool // accepted or not
 	}{
 		"if given": {false, true, true, false},
 		"required": {true, false, true, false},
@@ -280,7 +280,7 @@ func TestClientCertificates(t *testing.T) {
 					if len(certificates) == 0 {
 						return &tls.Certificate{}, nil
 					}
-					return &certificates[0], nil // also where the server says that it does not know its authority
+					return &certificates[0], nil // even if the server does not list its authority
 				}}
 				_, err := s.dial(t, c)
 				return err == nil
@@ -289,7 +289,7 @@ func TestClientCertificates(t *testing.T) {
 			assert.Equal(t, row.ours, connects(clients.Client("north").TLS(t)))
 			assert.Equal(t, row.theirs, connects(others.Client("north").TLS(t)))
 
-			// From now on the other authority is trusted, and ours is not.
+			// From now on the other authority is trusted instead.
 			accesstest.File(t, dir, "clients.pem", others.PEM)
 			s.tls.Settle()
 			assert.False(t, connects(clients.Client("north").TLS(t)))
@@ -298,8 +298,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// TestResumedSessionIsVerifiedAgain resumes with an authority that is no longer
-// trusted.
+// TestResumedSessionIsVerifiedAgain: its authority is no longer trusted.
 func TestResumedSessionIsVerifiedAgain(t *testing.T) {
 	t.Parallel()
 	clients := accesstest.NewAuthority(t, "clients")

@@ -16,7 +16,7 @@ import (
 )
 
 // TestDaemonsPresentACertificateThatIsAccepted: the server would close the connection on
-// any other, even if it requires none.
+// any other, even if it does not require one.
 func TestDaemonsPresentACertificateThatIsAccepted(t *testing.T) {
 	t.Parallel()
 	authority, other := accesstest.NewAuthority(t, "test"), accesstest.NewAuthority(t, "other")

@@ -16,8 +16,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestOpenConnectionIsRefusedWhenItsCertificateExpires uses connections that were
-// accepted while their certificates were valid.
+// TestOpenConnectionIsRefusedWhenItsCertificateExpires: certificates were valid
+// when the connections were accepted.
 func TestOpenConnectionIsRefusedWhenItsCertificateExpires(t *testing.T) {
 	t.Parallel()
 	clients, others := accesstest.NewAuthority(t, "clients"), accesstest.NewAuthority(t, "others")
@@ -36,7 +36,7 @@ func TestOpenConnectionIsRefusedWhenItsCertificateExpires(t *testing.T) {
 	guard, err := access.Open(access.Config{Path: file, Now: now, TLS: secure})
 	require.NoError(t, err)
 
-	// connection is a request over one that was made under an authority.
+	// connection is a request over a connection from the time when an authority was trusted.
 	connection := func(a *accesstest.Authority) *http.Request {
 		chains, err := a.Client("edge-7").TLS(t).Leaf.Verify(x509.VerifyOptions{Roots: a.Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 		require.NoError(t, err)

@@ -18,7 +18,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/daemon/console"
 )
 
-// samplePages is a listener of a daemon with one metric.
+// samplePages is the admin listener of a daemon with one metric.
 func samplePages(t *testing.T, change func(*adminPages)) http.Handler {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -41,7 +41,7 @@ func samplePages(t *testing.T, change func(*adminPages)) http.Handler {
 	return pages.handler()
 }
 
-// call returns the listener's answer.
+// call returns the listener's response.
 func call(t *testing.T, h http.Handler, method, target string) (*http.Response, string) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -96,7 +96,7 @@ func TestReadinessOfAllParts(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 	assert.JSONEq(t, `{"ready":false,"parts":[{"name":"daemon","ready":true},{"name":"mongodb","ready":false,"reason":"no reply"}]}`, body)
 
-	// Health stays: a restart would not bring MongoDB back.
+	// The health check passes: a restart would not bring MongoDB back.
 	resp, body = call(t, h, http.MethodGet, "/healthz")
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 	assert.JSONEq(t, `{"status":"ok"}`, body)

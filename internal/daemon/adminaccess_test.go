@@ -15,10 +15,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/access"
 )
 
-// A caller of these tests, by what the access file says of it.
+// A sender is a caller, as in the access file.
 type sender struct{ name, scopes, prefix, token string }
 
-// guarded returns the admin pages with an access file of the senders, whose tokens it sets.
+// guarded returns the admin pages with an access file for the senders, and sets their tokens.
 func guarded(t *testing.T, senders []*sender) http.Handler {
 	t.Helper()
 	var file strings.Builder
@@ -39,7 +39,7 @@ func guarded(t *testing.T, senders []*sender) http.Handler {
 	return samplePages(t, func(c *adminPages) { c.guard = guard })
 }
 
-// as returns the answer to a request with these credentials.
+// as returns the response to a request with these credentials.
 func as(t *testing.T, h http.Handler, authorization, method, target string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody)
@@ -89,7 +89,7 @@ func TestScopesOfTheAdminPages(t *testing.T) {
 		{managing, "GET", "/debug/pprof/trace?seconds=0.001"},
 	} {
 		t.Run(row.method+" "+row.target, func(t *testing.T) {
-			t.Parallel() // each refusal is delayed
+			t.Parallel() // refusals are delayed
 			for _, s := range all {
 				authorization := ""
 				if s != anonymous {
@@ -132,8 +132,8 @@ func TestBrowserLogin(t *testing.T) {
 	assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
 }
 
-// TestOtherSitesCannotChangeAnything applies without authentication too: a page
-// on the internet can make a browser call loopback.
+// TestOtherSitesCannotChangeAnything even without authentication: a page on the
+// internet can make a browser call loopback.
 func TestOtherSitesCannotChangeAnything(t *testing.T) {
 	t.Parallel()
 	h := samplePages(t, nil)
@@ -153,8 +153,8 @@ func TestOtherSitesCannotChangeAnything(t *testing.T) {
 	assert.Equal(t, http.StatusOK, post("User-Agent", "curl"))
 }
 
-// TestDNSRebindingIsRefused uses a host name that resolves to this machine, so that a browser
-// treats the listener as the page's own site.
+// TestDNSRebindingIsRefused: a host name resolves to this machine, so a browser takes the
+// listener for the page's own site.
 func TestDNSRebindingIsRefused(t *testing.T) {
 	t.Parallel()
 	h := samplePages(t, func(c *adminPages) { c.hosts = access.NewHosts("127.0.0.1:8432") })
@@ -187,7 +187,7 @@ func TestRequestQuotaOnAdminPages(t *testing.T) {
 	guard, err := access.Open(access.Config{Path: path})
 	require.NoError(t, err)
 	h := samplePages(t, func(c *adminPages) { c.guard = guard })
-	for range 2 { // what is left, however little, is enough for one more
+	for range 2 { // any remainder is enough for one more
 		assert.Equal(t, http.StatusOK, as(t, h, "Bearer "+token, "GET", "/metrics").Code)
 	}
 	w := as(t, h, "Bearer "+token, "GET", "/metrics")

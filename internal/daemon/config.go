@@ -143,7 +143,7 @@ func applyFormatDefaults(list []effective, format store.Format) error {
 	return errors.Join(problems...)
 }
 
-// problem returns an error with the place where the value was set.
+// problem returns an error that says where the value was set.
 func (e effective) problem(name string, err error) error {
 	switch e.origin.Source {
 	case FromFile:
@@ -249,7 +249,7 @@ type fileValue struct {
 	line int
 }
 
-// origin returns the place of a value as FILE:LINE.
+// origin returns where a value was set, as FILE:LINE.
 func (f *file) origin(v fileValue) Origin {
 	return Origin{FromFile, fmt.Sprintf("%s:%d", f.path, v.line)}
 }
@@ -380,7 +380,7 @@ func (c *Config) resolveURI() error {
 type Shown struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"` // secrets are masked
-	Origin        // its source and place
+	Origin        // where it was set
 }
 
 // Described is the configuration in effect, with the source of each value.

@@ -313,7 +313,7 @@ func (s Stream) forIngest() ingest.Stream {
 	return out
 }
 
-// current returns the configuration in force; cfg is that of the start.
+// current returns the configuration in force; cfg is the one at the start.
 func (d *daemon) current() *Config { return d.inForce.Load() }
 
 // listen binds all addresses and serves them; requests are refused until run has opened
@@ -444,7 +444,7 @@ func (d *daemon) Append(ctx context.Context, b *batch.Batch, r batch.Request) (b
 	return j.Append(ctx, b, r)
 }
 
-// Repeat implements ingest.Journal, likewise.
+// Repeat implements ingest.Journal like Append.
 func (d *daemon) Repeat(ctx context.Context, r batch.Request) (batch.Receipt, error) {
 	j, err := d.openedJournal()
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// memoryFlags are a daemon's that needs no MongoDB.
+// memoryFlags configure a daemon without MongoDB.
 func memoryFlags(t *testing.T) map[string]string {
 	return map[string]string{
 		"storage": "memory", "http-addr": "127.0.0.1:0", "grpc-addr": "127.0.0.1:0", "admin-addr": "127.0.0.1:0",
@@ -29,8 +29,8 @@ func memoryFlags(t *testing.T) map[string]string {
 	}
 }
 
-// newTestDaemon returns a daemon in this process that listens and does not run
-// yet. It is stopped at the test's end.
+// newTestDaemon returns a daemon in this process that listens but does not run
+// yet. It is stopped after the test.
 func newTestDaemon(t *testing.T, flags map[string]string) *daemon {
 	t.Helper()
 	d, err := newDaemon(loadSettings(t, Sources{Flags: flags}), slog.New(slog.DiscardHandler), Options{Stderr: io.Discard, Version: VersionOf("")})
@@ -45,7 +45,7 @@ func newTestDaemon(t *testing.T, flags map[string]string) *daemon {
 	return d
 }
 
-// A request may wait for MongoDB as long as --stored-timeout allows, and still gets its answer.
+// A request may wait for MongoDB for --stored-timeout, and still gets its answer.
 func TestAnswersAfterTheStoredTimeout(t *testing.T) {
 	t.Parallel()
 	flags := memoryFlags(t)
@@ -53,7 +53,7 @@ func TestAnswersAfterTheStoredTimeout(t *testing.T) {
 	assert.Greater(t, newTestDaemon(t, flags).http.WriteTimeout, time.Hour)
 }
 
-// startRunning runs the daemon until the test ends, and returns when it takes
+// startRunning runs the daemon until the test ends, and returns once it accepts
 // readings.
 func startRunning(t *testing.T, d *daemon) {
 	t.Helper()
@@ -67,7 +67,7 @@ func startRunning(t *testing.T, d *daemon) {
 	require.Eventually(t, func() bool { code, _ := d.get(t, "/readyz"); return code == http.StatusOK }, patience, 5*time.Millisecond)
 }
 
-// get asks the admin listener.
+// get sends a request to the admin listener.
 func (d *daemon) get(t *testing.T, path string) (int, string) {
 	t.Helper()
 	return request(t, http.MethodGet, "http://"+d.listeners.admin.Addr().String()+path, "")
@@ -79,7 +79,7 @@ func (d *daemon) post(t *testing.T, path, body string) (int, string) {
 	return request(t, http.MethodPost, "http://"+d.listeners.http.Addr().String()+path, body)
 }
 
-// request uses a connection of its own, so that none is left behind.
+// request uses a separate connection, so that none is left open.
 func request(t testing.TB, method, url, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(context.Background(), method, url, strings.NewReader(body))
@@ -137,7 +137,7 @@ func TestStoppingDaemonIsNotReady(t *testing.T) {
 	t.Parallel()
 	d := newTestDaemon(t, memoryFlags(t))
 	startRunning(t, d)
-	<-d.storageOpen // a stop comes after run, which would else open the storage behind it
+	<-d.storageOpen // a stop comes after run, which would otherwise open the storage behind it
 	d.draining.Store(true)
 	d.ingest.Stop()
 	code, body := d.get(t, "/readyz")

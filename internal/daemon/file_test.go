@@ -36,7 +36,7 @@ func TestFileProblemsNameLine(t *testing.T) {
 		"mqtt:\n  x:\n    url: mqtt://u:secret@h":                                                 {":3: mqtt.x.url: it contains a user"},
 		"mqtt:\n  x: {url: mqtt://h}":                                                             {"mqtt.x: mqtt-url and mqtt-topic belong together"},
 		"mqtt:\n  x: {url: mqtt://h, topic: 'a/b{c}'}":                                            {`:2: mqtt.x.topic: level "b{c}" is not allowed`},
-		"mqtt-url: mqtt://h\nmqtt:\n  x: {topic: a, client-id: c}\n  y: {topic: b, client-id: c}": {"mqtt.y: mqtt-client-id c is also that of x"},
+		"mqtt-url: mqtt://h\nmqtt:\n  x: {topic: a, client-id: c}\n  y: {topic: b, client-id: c}": {"mqtt.y: mqtt-client-id c is also used by x"},
 		"mqtt-url: mqtt://h\nmqtt-topic: a\nmqtt-stream: nope":                                    {"mqtt-stream: there is no stream nope"},
 		"a: 1\nb: 2\nlog-level: loud":                                                             {":1: unknown key a", ":2: unknown key b", `:3: log-level: "loud" is unknown; allowed: debug`},
 		"mongo-uri: http://h":                                                                     {":1: mongo-uri: it is not a MongoDB URI"},
@@ -62,7 +62,7 @@ func TestEmptyAndMissingFile(t *testing.T) {
 	assert.ErrorContains(t, err, "none.yaml: no such file")
 }
 
-// FuzzFile finds files that crash the reader, or that are accepted with invalid streams.
+// FuzzFile finds files that crash the reader or are accepted with invalid streams.
 func FuzzFile(f *testing.F) {
 	f.Add("granularity: 1m\nstreams:\n  x: {storage: memory}\n")
 	f.Add("streams:\n  x:\n  y: &a {lanes: 1}\n  z: *a\n")

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestConnectionClosesAfterChunkedRequest sends a request whose end is ambiguous,
-// and another behind it, to both HTTP listeners.
+// TestConnectionClosesAfterChunkedRequest sends an ambiguously framed request,
+// followed by another, to both HTTP listeners.
 func TestConnectionClosesAfterChunkedRequest(t *testing.T) {
 	t.Parallel()
 	d := newTestDaemon(t, memoryFlags(t))

@@ -128,7 +128,7 @@ func (c *Settings) checkUnapplied(left []journal.Unapplied, retarget bool) error
 		present, otherwise := "is not configured any more", "configure it, if only for `brim journal replay --retarget`"
 		if at >= 0 {
 			present = "is now stored " + placeOf(now)
-			otherwise = "if the former place is the present one under another name or is gone for ever, run `brim journal replay --retarget` with the present settings"
+			otherwise = "if the former location is the current one under another name or is gone forever, run `brim journal replay --retarget` with the current settings"
 		}
 		problems = append(problems, fmt.Errorf(
 			"the journal in %s holds %d readings that are not known to be stored, of stream %s, which was stored %s and %s; "+

@@ -277,7 +277,7 @@ func (d *daemon) warnOfUnmappedCertificates() {
 	}
 }
 
-// scheme is that of the listeners' URLs.
+// scheme is the scheme of the listeners' URLs.
 func (d *daemon) scheme() string {
 	if d.tls != nil {
 		return "https"

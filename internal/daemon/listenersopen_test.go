@@ -32,8 +32,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
-// A secured daemon has a certificate, and knows an operator by a token and a
-// sensor by its certificate.
+// A secured daemon has a certificate, and an access file with an operator's
+// token and a sensor's certificate.
 type secured struct {
 	*daemon
 
@@ -75,7 +75,7 @@ func startSecured(t *testing.T, flags map[string]string) *secured {
 	return s
 }
 
-// client shows a certificate, or none.
+// client presents a certificate, or none.
 func (s *secured) client(t *testing.T, shows ...accesstest.Pair) *http.Client {
 	t.Helper()
 	c := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: s.authority.Pool()}
@@ -228,8 +228,8 @@ func TestOpenListenersNeedAuthentication(t *testing.T) {
 	}
 }
 
-// TestWarnsOfUnmappedClientCertificates: without an access file, no
-// certificate belongs to an identity.
+// TestWarnsOfUnmappedClientCertificates: without an access file, certificates
+// belong to no identity.
 func TestWarnsOfUnmappedClientCertificates(t *testing.T) {
 	t.Parallel()
 	const warning = "client certificates are requested, but no --access-file says what they may do"
@@ -253,7 +253,7 @@ func TestWarnsOfUnmappedClientCertificates(t *testing.T) {
 	}
 }
 
-// TestBuffersOfHTTP2: a connection takes no more memory than docs/configuration.md says.
+// TestBuffersOfHTTP2: a connection takes no more memory than documented in docs/configuration.md.
 func TestBuffersOfHTTP2(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t, nil)
@@ -296,16 +296,16 @@ func TestConnectionsAreLimited(t *testing.T) {
 	for _, address := range []string{d.listeners.http.Addr().String(), d.listeners.grpc.Addr().String()} {
 		ended := make(chan struct{}, tried)
 		var reading sync.WaitGroup
-		t.Cleanup(reading.Wait) // behind the hanging up
+		t.Cleanup(reading.Wait) // after disconnecting
 		for range tried {
 			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
-			if err != nil { // it was closed so soon
+			if err != nil { // closed already
 				ended <- struct{}{}
 				continue
 			}
 			t.Cleanup(func() { conn.Close() })
 			reading.Go(func() {
-				_, _ = io.Copy(io.Discard, conn) // until it ends, in whatever way
+				_, _ = io.Copy(io.Discard, conn) // until it ends, one way or another
 				ended <- struct{}{}
 			})
 		}

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is how long a test waits on a busy machine.
 const patience = brimtest.Patience
 
-// loadSettings loads a configuration that must be correct.
+// loadSettings loads a configuration that must be valid.
 func loadSettings(t *testing.T, s Sources) *Config {
 	t.Helper()
 	c, err := s.Load()
@@ -36,7 +36,7 @@ func writeConfig(t *testing.T, content string) string {
 	return path
 }
 
-// synced is a buffer that one goroutine writes while another reads it.
+// synced is a buffer that can be read during writes.
 type synced struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -46,8 +46,8 @@ func TestBudgetIsAnEighthOfMemoryLimit(t *testing.T) {
 	assert.EqualValues(t, 100<<20, c.ingestBytes(8<<30, 8))
 }
 
-// The limit leaves the rest of the process the room that GOGC=100 would where
-// that is much, and never exceeds GOMEMLIMIT.
+// The limit leaves the rest of the process the same room as GOGC=100 if that is
+// large, and never exceeds GOMEMLIMIT.
 func TestCollectorLimitFollowsUse(t *testing.T) {
 	t.Parallel()
 	const budget = 64 << 20
@@ -62,9 +62,9 @@ func TestCollectorLimitFollowsUse(t *testing.T) {
 	assert.EqualValues(t, 100<<20, l.next(1<<30, budget))
 }
 
-// A running daemon lowers the limit at which the collector runs. That is not the memory that
-// the queue has a part of.
-func TestQueueHasAPartOfTheMemoryBeforeItIsLimited(t *testing.T) { //nolint:paralleltest // the limit is that of the process
+// A running daemon lowers the limit at which the collector runs, but the queue's share is
+// taken from the original one.
+func TestQueueHasAPartOfTheMemoryBeforeItIsLimited(t *testing.T) { //nolint:paralleltest // the limit is global
 	_, want := new(Settings).queueParts(memoryLimit("/"))
 	d := newTestDaemon(t, memoryFlags(t))
 	defer limitCollector(d.ingest.Memory)()

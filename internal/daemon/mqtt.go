@@ -38,7 +38,7 @@ func (s *Subscription) all() []Setting {
 		},
 		{
 			Name: "mqtt-topic", Kind: "TEMPLATE", set: config.Text(&s.Topic, ifGiven(mqtt.CheckTopic)),
-			Usage: "topics to subscribe to, as in site/{site}/{sensorId}/{field}: {sensorId}, {stream} and {field} set those of the readings, other names are tags, + matches any level and # all remaining levels",
+			Usage: "topics to subscribe to, as in site/{site}/{sensorId}/{field}: {sensorId}, {stream} and {field} determine those of the readings, other names are tags, + matches any level and # all remaining levels",
 		},
 		{
 			Name: "mqtt-format", Kind: "FORMAT", Initial: string(ingest.PayloadAuto), set: config.Choice(&s.Format, ingest.PayloadAuto, ingest.PayloadNumber, ingest.PayloadJSON, ingest.PayloadLine, mqtt.Sparkplug),
@@ -118,7 +118,7 @@ func (c *Settings) checkSubscriptions() error {
 			return s.problem(where, err)
 		}
 		if other, taken := ids[s.URL+" "+s.ClientID]; taken && s.ClientID != "" {
-			return fmt.Errorf("%smqtt-client-id %s is also that of %s; at one broker each subscription needs its own", where, s.ClientID, other)
+			return fmt.Errorf("%smqtt-client-id %s is also used by %s; each subscription to a broker needs its own", where, s.ClientID, other)
 		}
 		ids[s.URL+" "+s.ClientID] = s.Name
 	}

@@ -36,8 +36,7 @@ func newToldSupervisor(parts func() []console.Part) *recordingSupervisor {
 	return s
 }
 
-// TestHungDaemonSendsNoBeats: the watchdog is for parts that
-// never answer.
+// TestHungDaemonSendsNoBeats: the watchdog detects parts that never respond.
 func TestHungDaemonSendsNoBeats(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -50,7 +49,7 @@ func TestHungDaemonSendsNoBeats(t *testing.T) {
 			return nil
 		})
 		ended := s.start()
-		<-time.After(time.Hour) // of the bubble's clock
+		<-time.After(time.Hour) // in the bubble's time
 		synctest.Wait()
 		s.mu.Lock()
 		assert.Len(t, s.said, 3)
@@ -64,7 +63,7 @@ func TestBeatInterval(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newToldSupervisor(func() []console.Part { return nil })
-		s.err = errors.New("not reachable") // which ends nothing
+		s.err = errors.New("not reachable") // must not end anything
 		ended := s.start()
 		<-time.After(10*beatEvery + beatEvery/2)
 		ended()

@@ -62,7 +62,7 @@ func TestOtherSitesAreRefusedWithoutAuthentication(t *testing.T) {
 	for _, c := range []struct {
 		method, path, host string
 		header             []string
-		closed, open       int    // status where listeners are for this machine, and where they are for all
+		closed, open       int    // status for listeners on loopback, and on all addresses
 		code               string // of a refusal
 	}{
 		{"POST", "/v1/readings", "any.example", []string{"Content-Type", "application/json"}, 200, 200, ""}, // the front's

@@ -198,7 +198,7 @@ func (c *Settings) listeners() []Setting {
 		},
 		{
 			Name: "advertise-addr", Kind: "ADDR", set: advertised(&c.AdvertiseAddr),
-			Usage: "HOST:PORT at which other daemons of the same database reach this one's --http-addr, to ask for readings that are not stored yet; port 0: that of --http-addr; empty: they cannot ask",
+			Usage: "HOST:PORT at which other daemons of the same database reach this one's --http-addr, to ask for readings that are not stored yet; port 0: the same as --http-addr; empty: they cannot ask",
 		},
 		{
 			Name: "stream", Kind: "NAME", Initial: "readings", set: config.Text(&c.Default.Name, checkStreamName),
@@ -425,7 +425,7 @@ func (s *Stream) all() []Setting {
 			Name: "other-fields", live: true, Kind: "ANSWER", Initial: string(refuseReading), set: config.Choice(&s.OtherFields, refuseReading, dropField),
 			Usage: "what to do with a reading that has other fields than those: refuse it, or drop the fields",
 		},
-		{Name: "view", live: true, Kind: "on|off", Initial: "on", set: config.Choice(&s.View, On, Off), Usage: "keep a view beside each bucket stream, STREAM.flat, that shows one reading per document"},
+		{Name: "view", live: true, Kind: "on|off", Initial: "on", set: config.Choice(&s.View, On, Off), Usage: "keep a view of each bucket stream, STREAM.flat, that shows one reading per document"},
 		{
 			Name: "silent-after", live: true, Kind: "DURATION", Initial: "0", set: config.Duration(&s.SilentAfter, time.Second, 3650*config.Day, true),
 			Usage: "how long after its last reading a sensor counts as silent; 0: none does",
@@ -561,9 +561,9 @@ func (c *Settings) checkListeners() error {
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return errors.New("tls-cert and tls-key belong together; give both, or neither")
 	case c.TLSClientCA != "" && c.TLSCert == "":
-		return errors.New("tls-client-ca needs TLS; give tls-cert and tls-key, too")
+		return errors.New("tls-client-ca needs TLS; also give tls-cert and tls-key")
 	case c.TLSRequireClientCert == On && c.TLSClientCA == "":
-		return errors.New("tls-require-client-cert needs the authority of those certificates; give tls-client-ca, too")
+		return errors.New("tls-require-client-cert needs the authority of those certificates; also give tls-client-ca")
 	case c.MaxConnectionsPerAddress > c.MaxConnections:
 		return fmt.Errorf("max-connections-per-address %d is more than max-connections %d", c.MaxConnectionsPerAddress, c.MaxConnections)
 	}

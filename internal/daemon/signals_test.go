@@ -31,7 +31,7 @@ func TestRepeatedSignalCountsOnce(t *testing.T) {
 				soft, hard := false, false
 				go handleSignals(signals, done, func(os.Signal) { soft = true }, func(os.Signal) { hard = true })
 				signals <- syscall.SIGTERM
-				<-time.After(then.after) // of the bubble's clock
+				<-time.After(then.after) // in the bubble's time
 				signals <- then.signal
 				close(done)
 				synctest.Wait()

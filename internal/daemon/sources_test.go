@@ -13,7 +13,6 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// writeConfig returns the path of a configuration file.
 // origins returns where each setting's value came from.
 func (c *Config) origins() map[string]string {
 	out := make(map[string]string)
@@ -62,8 +61,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestEverySettingFromEverySource sets each one alone, to its default
-// value, so that a misspelt variable or key would show.
+// TestEverySettingFromEverySource sets each setting to its default value, to
+// reveal misspelt variables and keys.
 func TestEverySettingFromEverySource(t *testing.T) {
 	t.Parallel()
 	for _, s := range (&Settings{}).All() {

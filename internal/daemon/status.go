@@ -86,7 +86,7 @@ type Status struct {
 	Config        *ConfigStatus   `json:"config,omitempty"`
 }
 
-// Addresses are those of the listeners, each HOST:PORT.
+// Addresses are the listeners' addresses, each HOST:PORT.
 type Addresses struct {
 	HTTP  string `json:"http"`
 	GRPC  string `json:"grpc"`
@@ -129,7 +129,7 @@ type StreamStatus struct {
 	MergeReadings          int            `json:"merge_readings"`
 	Collection             string         `json:"collection,omitempty"` // that is written now; empty before it is prepared
 	Compressor             string         `json:"compressor,omitempty"` // of that collection
-	RetentionSeconds       int64          `json:"retention_seconds"`    // 0: for ever
+	RetentionSeconds       int64          `json:"retention_seconds"`    // 0: forever
 	WriteConcern           string         `json:"write_concern,omitempty"`
 	Fields                 []string       `json:"fields,omitempty"` // that readings may have; none: any
 	OtherFields            string         `json:"other_fields,omitempty"`
@@ -137,7 +137,7 @@ type StreamStatus struct {
 	SealAfterSeconds       int64          `json:"seal_after_seconds,omitempty"`
 	Sealing                *seal.Progress `json:"sealing,omitempty"`
 	RollupSeconds          int64          `json:"rollup_seconds,omitempty"`
-	RollupRetentionSeconds int64          `json:"rollup_retention_seconds,omitempty"` // 0: for ever
+	RollupRetentionSeconds int64          `json:"rollup_retention_seconds,omitempty"` // 0: forever
 	SilentAfterSeconds     int64          `json:"silent_after_seconds,omitempty"`
 	Ready                  bool           `json:"ready"`
 	Reason                 string         `json:"reason,omitempty"` // why it is not

@@ -90,7 +90,7 @@ func (s *supervisor) run(ctx context.Context) {
 }
 
 // beat reports that the daemon is alive. Listing the parts takes the locks of the journal and
-// of every store, so the beats stop if one of them is never released. It waits neither for
+// of every store, so beats stop if one of them is never released. It waits neither for
 // MongoDB nor for the disk, since a restart would fix neither, with one exception: a file
 // system that hangs when it is asked for its free space blocks the journal's lock.
 func (s *supervisor) beat() {

@@ -14,8 +14,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/access/accesstest"
 )
 
-// TestRevocationCountsWhileStopping revokes a token when run has returned and the
-// listeners are still open.
+// TestRevocationCountsWhileStopping: a token is revoked after run has returned,
+// while the listeners are still open.
 func TestRevocationCountsWhileStopping(t *testing.T) {
 	t.Parallel()
 	token, err := access.NewToken()

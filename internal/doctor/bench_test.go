@@ -10,7 +10,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// BenchmarkSample is what an interval costs: of collections, once a minute.
+// BenchmarkSample measures one interval's work; collections are sampled once a
+// minute.
 func BenchmarkSample(b *testing.B) {
 	db := mongodtest.Database(b)
 	insert(b, db, "readings", 100)

@@ -13,8 +13,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/generation"
 )
 
-// A collection is what $collStats says about the one of a stream that is written
-// now. One that does not exist yet is all zeros.
+// A collection is what $collStats says about the collection that a stream is
+// written to now. All zeros: it does not exist yet.
 type collection struct {
 	name    string
 	missing bool
@@ -30,8 +30,8 @@ type collection struct {
 	closes                         [len(closeReasons)]float64
 }
 
-// closeReasons are the reasons why a time-series bucket is closed, in all
-// versions of MongoDB, and the server's names of their counters.
+// closeReasons are the reasons for which any version of MongoDB closes a
+// time-series bucket, with the server's names of their counters.
 var closeReasons = [...]struct{ label, field string }{
 	{"count", "numBucketsClosedDueToCount"},
 	{"size", "numBucketsClosedDueToSize"},
@@ -53,15 +53,16 @@ const (
 // statistics.
 const collectionsInterval = time.Minute
 
-// sizes are what was last seen of a stream's collection.
+// sizes are the last known sizes of a stream's collection.
 type sizes struct {
 	collection
-	due time.Time // when they are asked for again
+	due time.Time // when to ask again
 }
 
-// sampleCollections asks for the sizes that are due: each minute, and with each
-// sample for a collection that does not exist yet, which costs next to nothing.
-// While MongoDB is away all are unknown; the last ones hold when it is back.
+// sampleCollections asks for the sizes that are due: every minute, or with
+// every sample if the collection does not exist yet, which costs almost
+// nothing. While MongoDB is away all are unknown; once it is back, the last
+// ones hold.
 func (m *Monitor) sampleCollections(parent context.Context, now *sample) {
 	ctx, cancel := context.WithTimeout(parent, m.patience())
 	defer cancel()
@@ -95,7 +96,7 @@ func unseenCollection(why string) collection {
 }
 
 // measureCollection asks for the sizes of the collection that a stream is written
-// to. With an error the collection says why.
+// to. On an error, the collection's why is set.
 func (m *Monitor) measureCollection(ctx context.Context, s Stream) (collection, error) {
 	name := s.Name
 	list, err := generation.Read(ctx, m.database, s.Name)
@@ -136,11 +137,11 @@ func (m *Monitor) sizesOf(ctx context.Context, name string, timeSeries bool) (co
 	return unseenCollection(""), err
 }
 
-// parseCollection adds up what the shards say, one document of each.
+// parseCollection adds up the answers of the shards, one document each.
 func parseCollection(shards []bson.Raw, timeSeries bool) collection {
 	c := collection{indexes: make(map[string]float64)}
 	for _, raw := range shards {
-		if raw.Validate() != nil { // else looking things up in it could panic
+		if raw.Validate() != nil { // otherwise a lookup could panic
 			return unseenCollection(whyNoSense)
 		}
 		in := func(name string) float64 { return number(raw, "storageStats", name) }
@@ -150,7 +151,7 @@ func parseCollection(shards []bson.Raw, timeSeries bool) collection {
 		c.index += in("totalIndexSize")
 		if names, ok := lookUp(raw, "storageStats", "indexSizes"); ok {
 			document, _ := names.DocumentOK()
-			elements, _ := document.Elements() // of a valid document
+			elements, _ := document.Elements() // the document is valid
 			for _, e := range elements {
 				c.indexes[e.Key()] += number(document, e.Key())
 			}
@@ -179,7 +180,7 @@ func parseCollection(shards []bson.Raw, timeSeries bool) collection {
 	return c
 }
 
-// blockCompressor is the one that a table was created with.
+// blockCompressor returns the compressor that a table was created with.
 func blockCompressor(creation string) (name string, ok bool) {
 	_, after, ok := strings.Cut(","+creation, ",block_compressor=")
 	name, _, _ = strings.Cut(after, ",")

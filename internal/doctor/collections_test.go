@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestTheCompressorIsReadFromTheCreationString, in the form that every version has.
+// TestTheCompressorIsReadFromTheCreationString in the format of each version.
 func TestTheCompressorIsReadFromTheCreationString(t *testing.T) {
 	t.Parallel()
 	for creation, want := range map[string]string{

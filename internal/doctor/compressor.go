@@ -16,26 +16,25 @@ import (
 const (
 	// sampleBytes are 32 to 128 blocks, enough for a ratio within a few percent.
 	sampleBytes = 4 << 20
-	// leastSample is where a ratio starts to mean something.
+	// leastSample is the least from which a ratio means something.
 	leastSample = 1 << 20
-	// leastData is the size of a collection, before compression, from which on a
-	// change is worthwhile.
+	// leastData is the uncompressed size from which a change is worthwhile.
 	leastData = 16 << 20
-	// leastSaving is the part of the file from which on another compressor is worth a
-	// change: zstd costs CPU, and estimates are off, against collections of 6.0.5 by 2
-	// to 18 % of the ratio.
+	// leastSaving is the share of the file that another compressor must save to be
+	// worth a change: zstd costs CPU, and estimates are off by 2 to 18 % of the ratio,
+	// measured with collections of 6.0.5.
 	leastSaving = 0.2
 )
 
-// A trial is what the engine's blocks of a sample would take.
+// A trial is the size of a sample's blocks with each compressor.
 type trial struct {
 	documents int
 	bytes     int // before compression
 	packed    map[store.Compressor]int
 }
 
-// try reads a sample and packs it by each compressor; nil without an error: zstd
-// would not be advised whatever came of it, or the sample is too small.
+// try packs a sample with each compressor. It returns nil and no error where
+// zstd is no option anyway, or the sample is too small.
 func (f *facts) try(ctx context.Context, s Stream) (*trial, error) {
 	c := f.collection(s)
 	from := store.Compressor(c.compressor)
@@ -49,7 +48,7 @@ func (f *facts) try(ctx context.Context, s Stream) (*trial, error) {
 		collection = "system.buckets." + collection // what the engine's blocks contain
 	}
 	documents, err := f.server.aggregate(limited, collection, samplePipeline(c), sampleBytes)
-	if err != nil && !errors.Is(limited.Err(), context.DeadlineExceeded) { // else only its time is over
+	if err != nil && !errors.Is(limited.Err(), context.DeadlineExceeded) { // otherwise only the time is up
 		return nil, fmt.Errorf("read a sample of documents: %w", err)
 	}
 	t := &trial{documents: len(documents)}
@@ -63,9 +62,9 @@ func (f *facts) try(ctx context.Context, s Stream) (*trial, error) {
 	return t, err
 }
 
-// samplePipeline draws documents at random. The server does that at little cost if
-// they are less than a twentieth of all; otherwise it would read and sort all of
-// them, and the first ones are as good.
+// samplePipeline draws documents at random, which is cheap for the server below a
+// twentieth of the collection. Above that it would read and sort the whole
+// collection, so the first documents have to do.
 func samplePipeline(c collection) mongo.Pipeline {
 	wanted := max(int64(1.2*sampleBytes/(c.data/c.documents)), 1)
 	if float64(wanted)*20 < c.documents {
@@ -92,24 +91,23 @@ func compressor(f *facts) []Finding {
 			fmt.Sprintf("%d documents of %s, %s, packed in blocks as the engine does: %s makes %s of them, zstd %s. Of the %s that its file holds now, about %s would be left",
 				t.documents, c.name, size(float64(t.bytes)), c.compressor, size(now), size(then), size(used), left),
 			"compressor: zstd for the stream in the daemon's configuration, and a restart, for what is written from then on; then brim move "+s.Name+" for the rest",
-			fmt.Sprintf("disk for both while brim move runs, about %s; checkpoints take 1.7 times the CPU, where it was measured; daemons go on meanwhile", left))...)
+			fmt.Sprintf("disk for both while brim move runs, about %s; checkpoints took 1.7 times the CPU when measured; daemons keep running", left))...)
 	}
 	return out
 }
 
-// How the engine lays a collection out, as in the creationString of a collection: a
-// leaf page is written as one block, in whole units; with a compressor a block holds
-// as many documents as make a page after compression, but not more than four pages
-// before it.
+// How the engine lays out a collection, according to its creationString: a leaf page
+// is one block, in whole units. With a compressor, a block holds as many documents
+// as fill a page after compression, but at most four pages before it.
 const (
 	leafPage  = 32 << 10
 	mostImage = 4 * leafPage
 	unit      = 4 << 10
-	zstdLevel = 6 // the engine's own
+	zstdLevel = 6 // the engine's default
 )
 
-// pack returns the bytes of the blocks that documents, in this order, take with each
-// compressor.
+// pack returns, for each compressor, the bytes of the blocks that hold the documents
+// in this order.
 func pack(documents []bson.Raw) (map[store.Compressor]int, error) {
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.EncoderLevelFromZstd(zstdLevel)))
 	if err != nil {
@@ -123,7 +121,7 @@ func pack(documents []bson.Raw) (map[store.Compressor]int, error) {
 	}, nil
 }
 
-// blocks adds up the sizes of the blocks. compress may use the buffer.
+// blocks adds up the block sizes. compress may use the buffer.
 func blocks(documents []bson.Raw, compress func(buffer, image []byte) []byte) int {
 	var image []byte
 	buffer := make([]byte, 2*mostImage)
@@ -134,7 +132,7 @@ func blocks(documents []bson.Raw, compress func(buffer, image []byte) []byte) in
 		}
 		packed := len(compress(buffer, image))
 		wanted = min(max(leafPage*len(image)/packed, leafPage), mostImage)
-		total += (min(packed, len(image)) + unit - 1) / unit * unit // a block that grows stays as it is
+		total += (min(packed, len(image)) + unit - 1) / unit * unit // a block that would grow is stored uncompressed
 		image = image[:0]
 	}
 	for _, d := range documents {

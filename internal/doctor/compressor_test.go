@@ -13,11 +13,11 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// rounded is a value with one decimal that wanders about.
+// rounded is the next value of a random walk, with one decimal.
 func rounded(r *rand.Rand, last float64) float64 { return math.Round(10*(last+r.Float64()-0.5)) / 10 }
 
-// buckets are documents as of an hourly bucket with 360 readings of four fields
-// each, some 20 KB.
+// buckets are documents like hourly buckets of 360 readings with four fields,
+// some 20 KB each.
 func buckets(n int, value func(*rand.Rand, float64) float64) []bson.Raw {
 	out := make([]bson.Raw, n)
 	for i := range out {
@@ -47,8 +47,8 @@ func bucket(i int, value func(*rand.Rand, float64) float64) bson.D {
 	}
 }
 
-// TestSmallSavingsAreNotAdvised: of documents that are noise, but for a
-// tenth, zstd leaves little less.
+// TestSmallSavingsAreNotAdvised: zstd gains little on documents that are
+// nine-tenths noise.
 func TestSmallSavingsAreNotAdvised(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "replica-set-6.0.5")
@@ -69,13 +69,13 @@ func TestSmallSavingsAreNotAdvised(t *testing.T) {
 	assert.Less(t, packed[store.Snappy], packed[store.NoneCompressor])
 }
 
-// TestDocumentsAreSampledAtRandomWhereThatIsCheap: of a collection of 20 times as
-// many; of a smaller one the first documents are taken.
+// TestDocumentsAreSampledAtRandomWhereThatIsCheap: in a collection 20 times the
+// sample. From a smaller one, the first documents are taken.
 func TestDocumentsAreSampledAtRandomWhereThatIsCheap(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "replica-set-6.0.5")
 	full(r)
-	r.documents = buckets(10, rounded) // too few for an advice
+	r.documents = buckets(10, rounded) // too few for advice
 	assert.Empty(t, ask(t, r, settingRules, nil))
 	require.NotEmpty(t, r.sampled)
 	assert.Equal(t, "readings", r.from)
@@ -86,8 +86,8 @@ func TestDocumentsAreSampledAtRandomWhereThatIsCheap(t *testing.T) {
 	assert.Equal(t, "$limit", r.sampled[0][0].Key)
 }
 
-// TestNoSampleIsReadIfZstdWouldNotBeAdvised: the collection has zstd already, or is small, or no
-// time is given.
+// TestNoSampleIsReadIfZstdWouldNotBeAdvised: the collection already has zstd, or is small, or
+// there is no time.
 func TestNoSampleIsReadIfZstdWouldNotBeAdvised(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "replica-set-6.0.5")
@@ -102,7 +102,7 @@ func TestNoSampleIsReadIfZstdWouldNotBeAdvised(t *testing.T) {
 	assert.Empty(t, r.sampled)
 }
 
-// TestTimeSeriesAreSampledFromTheirBuckets, which is what the engine compresses.
+// TestTimeSeriesAreSampledFromTheirBuckets, since the engine compresses those.
 func TestTimeSeriesAreSampledFromTheirBuckets(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "replica-set-6.0.5")
@@ -116,7 +116,7 @@ func TestTimeSeriesAreSampledFromTheirBuckets(t *testing.T) {
 	assert.Contains(t, found[0].Action, "brim move series")
 }
 
-// TestBlocksAreWholeUnits, and grow to four pages at most.
+// TestBlocksAreWholeUnits of at most four pages.
 func TestBlocksAreWholeUnits(t *testing.T) {
 	t.Parallel()
 	document := make(bson.Raw, 1000)

@@ -10,12 +10,12 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// A Finding is one thing that the doctor reports. Findings stand in the order in
-// which to act on them; a cause may have several, an action each.
+// A Finding is one thing that the doctor reports. Findings are in the order in
+// which to act on them; a cause with several actions has one finding each.
 type Finding struct {
 	Name     string `json:"name"` // of the cause, a heading of the runbook; the same in every version
 	Kind     Kind   `json:"kind"`
-	Class    Class  `json:"class"`    // how bad it is; a setting that costs without need is degrading
+	Class    Class  `json:"class"`    // how bad it is; a setting that costs performance needlessly is degrading
 	Cause    string `json:"cause"`    // in a few words, as in "history store: …"
 	Evidence string `json:"evidence"` // what was measured, with figures
 	Action   string `json:"action"`   // with the command or the setting
@@ -28,7 +28,7 @@ type Kind string
 // The kinds of findings.
 const (
 	Slow    Kind = "slow"    // something slows writes down now; counts towards the class of the whole
-	Setting Kind = "setting" // a setting costs without need, also when nothing is slow; does not count
+	Setting Kind = "setting" // a setting costs performance needlessly, even when nothing is slow; does not count
 	Unseen  Kind = "unseen"  // something could not be measured; does not count
 )
 
@@ -58,21 +58,22 @@ const (
 type diagnosis struct {
 	name    string
 	cause   string   // in a few words
-	because []string // the diagnoses that, where they hold, are the reason for this one
-	// holds returns how bad it is; Healthy or Unknown: it does not hold.
+	because []string // diagnoses that explain this one where they hold
+	// holds returns how bad it is; if Healthy or Unknown, the diagnosis does
+	// not hold.
 	holds func(s *Seen) Class
 
 	// The evidence: the known signals and rates, and further details.
 	signals, rates []string
 	why            func(s *Seen) string // nil: nothing
 
-	symptom  string   // for the runbook
-	look     string   // likewise: where to look
+	symptom  string   // for the runbook, like look
+	look     string   // where to look
 	remedies []remedy // the cheapest that helps first
 
-	aside  bool // it costs disk and hardly any write time: comes last, however bad it is
-	alone  bool // it explains most of a write's time, so nothing else that is at its limit matters
-	always bool // it holds whether writes are slow or not, and also while MongoDB does not answer
+	aside  bool // it costs disk but hardly any write time: comes last, however bad it is
+	alone  bool // it explains most of a write's time: resources at their limit do not matter
+	always bool // it holds whether writes are slow or not, even while MongoDB does not answer
 }
 
 // evidence is what was measured.
@@ -84,11 +85,11 @@ func (d *diagnosis) evidence(s *Seen) string {
 	return join("; ", s.tell(d.signals...), s.count(d.rates...), why)
 }
 
-// diagnoses are all that can be found. To add one, add a row: RUNBOOK.md is
-// generated from it. What follows from what: old versions of documents fill the
-// cache and are written; a slow disk makes checkpoints long and leaves the cache
-// dirty; a full cache costs CPU time and makes application threads evict; and
-// whatever delays operations in the engine holds its tickets.
+// diagnoses is the table of all diagnoses. To add one, add a row: RUNBOOK.md is
+// generated from it. How they depend on each other: old versions of documents
+// fill the cache and are written; a slow disk makes checkpoints long and leaves
+// the cache dirty; a full cache costs CPU time and makes application threads
+// evict; and whatever delays operations in the engine holds its tickets.
 var diagnoses = []diagnosis{
 	{
 		name: foundDiskFull, cause: "disk full: MongoDB cannot write its files",
@@ -153,7 +154,7 @@ var diagnoses = []diagnosis{
 		name: foundLatency, cause: "latency-bound: the disk answers slowly though it is not busy",
 		because: []string{foundHistory}, holds: diskIs(foundLatency), signals: []string{diskBusy, diskAwait}, rates: diskRates, why: (*Seen).diskOperations,
 		symptom: "the disk answers slowly though it is not busy. Each write waits for a sync of the journal, so all are slow alike.",
-		look:    "\"Disk await\" beside \"Disk busy\" and \"Disk traffic\": slow with little work is the volume's own fault: a limit, a neighbor, a failing disk.",
+		look:    "\"Disk await\" compared with \"Disk busy\" and \"Disk traffic\": slow with little work is the volume's own fault: a limit, a neighbor, a failing disk.",
 		remedies: []remedy{
 			remedies["shared disk"],
 			remedies["merge"],
@@ -221,21 +222,21 @@ var diagnoses = []diagnosis{
 			return s.spilled()
 		},
 		symptom:  "threads that should serve writes make room in the cache first. Their time is part of the write latency.",
-		look:     "\"Application evictions\" beside \"Write latency\"; which of used, dirty and updates is at its limit.",
+		look:     "\"Application evictions\" next to \"Write latency\"; which of used, dirty and updates is at its limit.",
 		remedies: []remedy{remedies["merge"], remedies["larger cache"], remedies["more memory"], remedies["smaller documents"]},
 	},
 	{
 		name: foundProcessor, cause: "CPU-bound: host CPU saturated, most of it by mongod",
 		because: []string{foundHistory, foundCache, foundEviction}, holds: cpuIs(foundProcessor), signals: []string{processor}, why: (*Seen).cpuUse,
 		symptom:  "host CPU saturated, most of it by mongod, and writes are slower than usual.",
-		look:     "\"CPU busy\" beside \"mongod\"; `db.currentOp({active: true})` for what else it does. zstd costs CPU time, so do not change to it here.",
+		look:     "\"CPU busy\" next to \"mongod\"; `db.currentOp({active: true})` for what else it does. zstd costs CPU time, so do not change to it here.",
 		remedies: cpuRemedies,
 	},
 	{
 		name: foundHostCPU, cause: "CPU-bound: host CPU saturated, most of it by other processes than mongod",
 		holds: cpuIs(foundHostCPU), signals: []string{processor}, why: (*Seen).cpuUse,
 		symptom:  "host CPU saturated, most of it by other processes than mongod, and writes are slower than usual; Brim's answers too if it runs there.",
-		look:     "\"CPU busy\" beside \"mongod\"; `top`.",
+		look:     "\"CPU busy\" next to \"mongod\"; `top`.",
 		remedies: cpuRemedies,
 	},
 	{
@@ -244,7 +245,7 @@ var diagnoses = []diagnosis{
 		holds:   func(s *Seen) Class { return s.worst(checkpointDuration) },
 		signals: []string{checkpointDuration, diskBusy, cacheDirtyShare}, rates: []string{rateCheckpointShare, rateCheckpointBytes},
 		symptom: "checkpoints take long, and latency rises while one runs.",
-		look:    "\"Checkpoints\", \"Write latency beside checkpoints\", \"Block manager\".",
+		look:    "\"Checkpoints\", \"Write latency during checkpoints\", \"Block manager\".",
 		remedies: []remedy{
 			remedies["merge"], remedies["smaller documents"], remedies["compress"],
 			{
@@ -258,7 +259,7 @@ var diagnoses = []diagnosis{
 		because: []string{foundHistory, foundLatency, foundThroughput, foundIOPS, foundCache, foundEviction, foundProcessor, foundHostCPU, foundCheckpoint},
 		holds:   func(s *Seen) Class { return s.worst(writeTickets, readTickets) },
 		signals: []string{writeTickets, readTickets}, rates: []string{rateWrites, rateWriteTime, rateReads},
-		symptom: "operations wait to enter the engine. This is almost always a symptom: tickets run out because operations take long. Fix what is found beside it first.",
+		symptom: "operations wait to enter the engine. This is almost always a symptom: tickets run out because operations take long. Fix whatever else is found first.",
 		look:    "\"Tickets\", \"Queued operations\"; what else was found.",
 		remedies: []remedy{
 			{action: "find operations that hold tickets for long: db.currentOp({active: true, secs_running: {$gt: 1}})", cost: "none"},
@@ -286,7 +287,8 @@ var diagnoses = []diagnosis{
 	{
 		name: foundLate, cause: "late: updates are not stored when they should be",
 		because: []string{foundDiskFull, foundAway, foundNetwork, foundHistory, foundLatency, foundThroughput, foundIOPS, foundCache, foundEviction, foundProcessor, foundHostCPU, foundCheckpoint, foundTickets, foundReaders},
-		// As the alerts BrimLagHigh and BrimJournalExposed, see deploy/prometheus/alerts.yml.
+		// Same bounds as the alerts BrimLagHigh and BrimJournalExposed in
+		// deploy/prometheus/alerts.yml.
 		holds: func(s *Seen) Class {
 			return Threshold{Degrading: 10, Bottleneck: 60}.Class(s.WritePath.writes.Overdue)
 		},
@@ -297,7 +299,7 @@ var diagnoses = []diagnosis{
 		symptom: "an update is more than 10 s late. It is due when a client waits for it, when its bucket has `--merge-readings` readings, or when they have waited for `--flush-max`. Nothing is lost while the journal has room.",
 		look:    "\"Past due\", \"Rate\" (is less stored than arrives?), \"Outcomes\" (retries), \"Set aside\"; `brim_queue_past_due_seconds`.",
 		remedies: []remedy{
-			{action: "check whether it is falling: after an outage of MongoDB, Brim is storing the readings that gathered meanwhile", cost: "none"},
+			{action: "check whether it is falling: after an outage of MongoDB, Brim is storing the readings that accumulated", cost: "none"},
 			remedies["merge"].only("updates carry fewer than 5 readings", (*Seen).mergesLittle),
 			{action: "write more at once: raise --lanes of brim serve (4 a stream)", cost: "a restart of the daemon; more load on MongoDB"},
 		},
@@ -320,7 +322,7 @@ var diagnoses = []diagnosis{
 	},
 	{
 		name: foundDiskSpace, cause: "disk space: the disk under MongoDB's files fills up",
-		// It slows nothing down before it is gone: see disk_full.
+		// Slows nothing down until space runs out: see disk_full.
 		holds: func(s *Seen) Class {
 			if s.Signal(diskFree).Class < Bottleneck || diskFull(s) == Bottleneck {
 				return Healthy
@@ -338,15 +340,15 @@ var diagnoses = []diagnosis{
 	{
 		name: foundUnsealed, cause: "unsealed: windows that have ended are not sealed when they should be",
 		because: []string{foundDiskFull, foundAway, foundLate}, aside: true, always: true,
-		// A pass begins at most 5 minutes after the one before, so an hour is not chance.
-		// After a day the unsealed windows may take more space than the disk has.
+		// Passes start at most 5 minutes apart, so an hour is not chance. After a day the
+		// unsealed windows may need more space than the disk has.
 		holds: func(s *Seen) Class {
 			return Threshold{Degrading: 3600, Bottleneck: 24 * 3600}.Class(s.WritePath.writes.SealLag)
 		},
 		why: func(s *Seen) string {
 			return "some may have been due for " + round(s.WritePath.writes.SealLag/3600) + " h; until they are sealed, they take more space"
 		},
-		symptom: "windows have been due to be sealed for more than an hour. Readings are stored and read as usual, but take more space. Where the stream has rollups, they do not expire meanwhile.",
+		symptom: "windows have been due to be sealed for more than an hour. Readings are stored and read as usual, but take more space. Where the stream has rollups, they do not expire until then.",
 		look:    "\"Sealing is behind\", \"Sealed parts\"; the daemon's log (\"sealing waits for other daemons\", \"sealing was interrupted\"); `/status` has the progress and its last error.",
 		remedies: []remedy{
 			{action: "check whether it is falling: a first pass over many sensors takes hours, and sealing slows down while updates are late", cost: "none"},
@@ -356,30 +358,30 @@ var diagnoses = []diagnosis{
 	},
 }
 
-// Diagnose returns what slows writes down: findings of kind slow, causes before
-// what follows from them and otherwise the worst first, an action each; what
-// costs only disk comes last. There are none when nothing is wrong. Findings of
-// kind unseen follow, for what could not be measured.
+// Diagnose returns what slows writes down as findings of kind slow, one per
+// action: causes before their effects, otherwise the worst first, and what
+// costs only disk last. There are none if nothing is wrong. Findings of kind
+// unseen follow, for what could not be measured.
 func Diagnose(s Seen) []Finding {
 	return append(diagnoseWith(&s, diagnoses), unseen(&s)...)
 }
 
-// A held diagnosis is one that holds.
+// A held diagnosis is one that holds, and how bad it is.
 type held struct {
 	*diagnosis
 	class    Class
 	evidence string
 }
 
-// diagnoseWith finds what is in a table. Writes are slowed down by a resource at
-// its limit if they are also slower than usual, and the class is the better one
+// diagnoseWith applies a table of diagnoses. Writes are slowed down by a resource at
+// its limit if they are also slower than usual, and the finding has the milder class
 // of the two:
 //
 //	writes        resource at its limit    finding
 //	as usual      any                      none
 //	slow          no                       none; the note says so
-//	slow          yes                      the better class of the two
-//	unknown       yes                      that of the resource; the evidence says so
+//	slow          yes                      the milder class of the two
+//	unknown       yes                      the class of the resource; the evidence says so
 func diagnoseWith(s *Seen, table []diagnosis) []Finding {
 	var found []held
 	slow := s.Signal(writeSlowdown)
@@ -441,9 +443,9 @@ func diagnoseWith(s *Seen, table []diagnosis) []Finding {
 	return out
 }
 
-// WorstOf returns the worst class of the findings of kind slow; Healthy if there
+// mostSevere returns the worst class of the findings of kind slow; Healthy if there
 // are none.
-func WorstOf(findings []Finding) Class {
+func mostSevere(findings []Finding) Class {
 	worst := Healthy
 	for i := range findings {
 		if findings[i].Kind == Slow {
@@ -453,8 +455,8 @@ func WorstOf(findings []Finding) Class {
 	return worst
 }
 
-// Excused explains what is over its threshold though nothing is wrong; empty if
-// nothing is.
+// Excused explains signals over their thresholds when nothing is wrong; empty
+// if there are none.
 func (s *Seen) Excused() string {
 	var out, over []string
 	slow := s.Signal(writeSlowdown).Class
@@ -462,10 +464,10 @@ func (s *Seen) Excused() string {
 		one := &s.Signals[i]
 		switch {
 		case one.Name == fragmentation:
-			if one.Class == Healthy && one.Threshold.Class(one.Value) >= Degrading { // in small files
+			if one.Class == Healthy && one.Threshold.Class(one.Value) >= Degrading { // free space in small files
 				out = append(out, s.tell(fragmentation)+": "+one.Why)
 			}
-		case !s.Server.Answered, one.Name == diskFree && one.Class == Bottleneck: // which is a finding
+		case !s.Server.Answered, one.Name == diskFree && one.Class == Bottleneck: // those have a finding
 		case slow == Healthy && one.Class >= Degrading:
 			degrading, bottleneck := one.Bounds()
 			over = append(over, fmt.Sprintf("%s %s (%s)", lower(one.Title), one.Text(),
@@ -477,14 +479,14 @@ func (s *Seen) Excused() string {
 	if len(over) > 0 {
 		out = append(out, join(", ", over...)+", but writes are not slower than usual: "+s.WritePath.String())
 	}
-	if s.Server.Answered && slow >= Degrading && WorstOf(diagnoseWith(s, diagnoses)) == Healthy {
+	if s.Server.Answered && slow >= Degrading && mostSevere(diagnoseWith(s, diagnoses)) == Healthy {
 		out = append(out, fmt.Sprintf("writes are slower than usual (%s), and no resource is at its limit: look for locks and slow operations with db.currentOp({active: true, secs_running: {$gt: 1}})", s.WritePath))
 	}
 	return join("; ", out...)
 }
 
-// leastFree are the bytes of free disk below which MongoDB cannot go on: its
-// journal takes files of 100 MB, one ahead.
+// leastFree is the free disk space in bytes below which MongoDB cannot go on:
+// its journal preallocates files of 100 MB.
 const leastFree = 200e6
 
 func diskFull(s *Seen) Class {
@@ -499,8 +501,8 @@ func (s *Seen) diskSpace() string {
 }
 
 // FullDisk tells from a daemon's metrics whether the disk under MongoDB's files is
-// full, which a MongoDB that has exited because of it cannot report; "": it is not,
-// or that is unknown.
+// full. A MongoDB that exited because of it cannot report that itself. It returns
+// "" if the disk is not full, or unknown.
 func FullDisk(l scrape.Sample) string {
 	s := Seen{Disk: Disk{Size: orZero(l.Value("brim_disk_size_bytes", nil)), Free: l.Value("brim_disk_free_bytes", nil), Path: "its files"}}
 	if diskFull(&s) < Bottleneck {
@@ -509,16 +511,15 @@ func FullDisk(l scrape.Sample) string {
 	return s.diskSpace()
 }
 
-// leastRoundTrip is the round trip in seconds from which on a network is worth
-// naming: within a site it is below 1 ms, and a host without a free CPU makes it
-// several.
+// leastRoundTrip is the round trip in seconds from which a network is worth
+// naming: within a site it is below 1 ms, or several if a host has no free CPU.
 const (
 	leastRoundTrip = 0.01
-	busyRoundTrip  = 0.05 // on such a host, or where neither CPU nor writes are known yet
+	busyRoundTrip  = 0.05 // if CPUs are busy, or neither CPU nor writes are known yet
 )
 
-// networkBound compares the round trip of a ping, which needs nothing from the
-// engine, with that of an update.
+// networkBound compares an update's round trip with that of a ping, which does
+// not need the engine.
 func networkBound(s *Seen) Class {
 	trip, least := s.Server.RoundTripSeconds, leastRoundTrip
 	switch cpu := s.worst(processor); {
@@ -532,8 +533,8 @@ func networkBound(s *Seen) Class {
 }
 
 // readersBound finds old versions that are kept although no history is configured. It
-// ignores a mere effect of the cache: pages evicted from a full cache move the versions
-// that a concurrent read or write still needs to the history store.
+// ignores side effects of a full cache: evicted pages move versions that a concurrent
+// read or write still needs to the history store.
 func readersBound(s *Seen) Class {
 	if !s.keepsNoHistory() || max(s.cacheClass(), s.worst(applicationEvictions)) >= Degrading {
 		return Healthy
@@ -541,15 +542,15 @@ func readersBound(s *Seen) Class {
 	return s.worst(historyStore)
 }
 
-// keepsNoHistory reports whether the server is known to keep no old versions of
-// documents beyond those still needed.
+// keepsNoHistory reports whether the server is known to keep old versions of
+// documents no longer than operations need them.
 func (s *Seen) keepsNoHistory() bool {
 	return s.Server.HistoryWindowSeconds != nil && *s.Server.HistoryWindowSeconds == 0
 }
 
-// diskIs finds a slow disk of one of three kinds. A disk that is less busy than
-// the signal's bottleneck has idle time, so the number of operations is not what
-// makes them slow. Large ones take long by nature.
+// diskIs finds a slow disk of one of three kinds. If the disk is not a
+// bottleneck, it has idle time, so the number of operations is not what makes
+// them slow. Large operations take long by nature.
 func diskIs(kind string) func(s *Seen) Class {
 	return func(s *Seen) Class {
 		busy, await := s.Signal(diskBusy), s.Signal(diskAwait)
@@ -557,7 +558,7 @@ func diskIs(kind string) func(s *Seen) Class {
 		if s.waitsForDisk() {
 			class = await.Class
 		}
-		if busy.Class == Bottleneck { // a share of the time, as for the CPU
+		if busy.Class == Bottleneck { // a share of the time, like the CPU's
 			class = Bottleneck
 		}
 		large := s.Rates.operationSize() >= largeOperation
@@ -577,7 +578,7 @@ func diskIs(kind string) func(s *Seen) Class {
 
 var diskRates = []string{rateDiskReads, rateDiskWrites, rateDiskReadBytes, rateDiskWritten}
 
-// diskOperations describes the disk's operations, apart from their number.
+// diskOperations describes the disk's operations, except how many there are.
 func (s *Seen) diskOperations() string {
 	out := fmt.Sprintf("%s KiB per operation (%s, %s)", round(s.Rates.operationSize()/1024), s.Disk.Device, s.Disk.kindInWords())
 	if s.Signal(diskAwait).Class < Degrading {
@@ -589,16 +590,17 @@ func (s *Seen) diskOperations() string {
 	return out
 }
 
-// waitsForDisk reports whether a disk's latency can be a quarter of what updates
-// take longer than usual: each waits for a sync of the journal, which is some
-// disk operations. A latency of 3 ms does not explain one of 500.
+// waitsForDisk reports whether the disk may account for a quarter of the delay
+// of updates. Each waits for a sync of the journal, which takes several disk
+// operations; a latency of 3 ms does not explain an update of 500 ms.
 func (s *Seen) waitsForDisk() bool {
 	late := (s.WritePath.Seconds - s.WritePath.usual()) / millis
 	return !(s.Signal(diskAwait).Value < late/16) || s.Rate(rateJournalSyncTime) >= late/4
 }
 
-// moved returns how many MB/s MongoDB read and wrote itself, and how many the
-// disk did. Pages are counted as in the cache, where they are larger.
+// moved returns the MB/s that MongoDB read and wrote itself, and those of the
+// disk. Pages read count with their size in the cache, which is larger than on
+// disk.
 func (s *Seen) moved() (own, all float64) {
 	return s.Rate(rateBlockBytes) + s.Rate(rateJournalBytes) + s.Rate(rateCacheRead), s.Rate(rateDiskReadBytes) + s.Rate(rateDiskWritten)
 }
@@ -607,7 +609,7 @@ func (s *Seen) diskMostlyReads() bool { return s.Rate(rateDiskReads) > s.Rate(ra
 
 func (s *Seen) cacheIsFull() bool { return s.Signal(cacheUsedShare).Class >= Degrading }
 
-// spilled tells of the history store where it only follows from the cache.
+// spilled describes the history store where it only grows because of the cache.
 func (s *Seen) spilled() string {
 	if !s.keepsNoHistory() || s.worst(historyStore) < Degrading {
 		return ""
@@ -615,11 +617,11 @@ func (s *Seen) spilled() string {
 	return "evicted pages move old versions to the history store, " + s.tell(historyStore) + " (the history window is 0)"
 }
 
-// gathering are the signals of what builds up between checkpoints.
+// gathering lists the signals of what builds up between checkpoints.
 var gathering = []string{cacheDirtyShare, cacheUpdatesShare}
 
-// cacheClass leaves out what is normal: dirty pages and updates build up before
-// each checkpoint, and up to its triggers the engine handles them by itself.
+// cacheClass ignores what is normal: dirty pages and updates build up before
+// each checkpoint, and below its triggers the engine copes without help.
 //
 //	                 to its bottleneck                  over it
 //	used             counts                             counts
@@ -634,17 +636,17 @@ func (s *Seen) cacheClass() Class {
 	return class
 }
 
-// gathers reports whether a signal is over its threshold only as is normal before
-// a checkpoint: application threads do not have to evict. The few pages that may
-// be chance count where old versions are written too though none are configured.
+// gathers reports whether a signal is degrading only as usual before a
+// checkpoint, with application threads not evicting. Even a few evictions count
+// if old versions are written although no history is configured.
 func (s *Seen) gathers(name string) bool {
 	few := s.Rate(rateAppEvictions) > 0 && s.keepsNoHistory() && s.worst(historyStore) >= Degrading
 	return s.Signal(name).Class == Degrading && s.worst(applicationEvictions) < Degrading && !few
 }
 
-// cpuIs distinguishes a mongod that takes most of the CPU from other processes
-// that do. A share of the time is at its limit only over its bottleneck: below
-// that every thread finds a free CPU.
+// cpuIs tells a mongod that takes most of the CPU from other processes that do.
+// CPU time runs out only at the bottleneck: below it, every thread finds a free
+// CPU.
 func cpuIs(kind string) func(s *Seen) Class {
 	return func(s *Seen) Class {
 		one := s.Signal(processor)
@@ -659,7 +661,7 @@ func cpuIs(kind string) func(s *Seen) Class {
 	}
 }
 
-// cpuUse says which processes use the CPU, as far as that is known.
+// cpuUse says which processes use the CPU, where known.
 func (s *Seen) cpuUse() string {
 	var own, host string
 	if used := s.Rate(rateProcessors); used > 0 && s.Server.Processors > 0 {
@@ -671,8 +673,8 @@ func (s *Seen) cpuUse() string {
 	return join(", and ", own, host)
 }
 
-// largestFree returns the stream whose file has the largest free part, among those that
-// are large enough to matter; empty: there is none.
+// largestFree returns the stream whose file has the largest share of free space, among
+// files large enough to matter; empty if there is none.
 func (s *Seen) largestFree() (stream string, most collection) {
 	for _, name := range slices.Sorted(maps.Keys(s.collections)) {
 		if c := s.collections[name]; c.storage >= leastFragmented && (stream == "" || c.free/c.storage > most.free/most.storage) {
@@ -682,8 +684,8 @@ func (s *Seen) largestFree() (stream string, most collection) {
 	return stream, most
 }
 
-// tell lists signals with their values, as in "disk busy 92 %, disk latency 7.1 ms",
-// without those that are unknown.
+// tell lists the known ones of some signals with their values, as in "disk busy 92
+// %, disk latency 7.1 ms".
 func (s *Seen) tell(signals ...string) string {
 	var out []string
 	for _, name := range signals {
@@ -694,7 +696,7 @@ func (s *Seen) tell(signals ...string) string {
 	return join(", ", out...)
 }
 
-// count lists rates with their values, without those that are unknown or 0.
+// count lists rates with their values, except those that are unknown or 0.
 func (s *Seen) count(rates ...string) string {
 	var out []string
 	for _, r := range s.Rates {
@@ -705,7 +707,8 @@ func (s *Seen) count(rates ...string) string {
 	return join(", ", out...)
 }
 
-// lower writes a title within a sentence; abbreviations stay.
+// lower writes a title in lower case for use within a sentence, except
+// abbreviations.
 func lower(title string) string {
 	if title == "" || strings.HasPrefix(title, "CPU") {
 		return title
@@ -722,7 +725,7 @@ func (s *Seen) worst(names ...string) Class {
 	return worst
 }
 
-// unseen has a finding for each reason why signals are unknown.
+// unseen returns a finding for each reason why signals are unknown.
 func unseen(s *Seen) []Finding {
 	var reasons []string
 	titles := make(map[string][]string)
@@ -749,7 +752,7 @@ func unseen(s *Seen) []Finding {
 	return out
 }
 
-// A help is what makes something measurable, with the name of its finding.
+// A help says how to make something measurable; name is its finding's.
 type help struct{ name, action, cost string }
 
 const (
@@ -757,7 +760,7 @@ const (
 	mayReadStats = "the user may read the server's statistics, and no data"
 )
 
-// helps are by reason. A disk has more reasons, see helpFor.
+// helps are by reason. For a disk there are more reasons, see helpFor.
 var helps = map[string]help{
 	whyNoWrites:     {"unseen_rate", "sample again after a minute of writes", "none"},
 	whyFewAtFirst:   {"unseen_rate", "sample again after a minute of writes", "none"},

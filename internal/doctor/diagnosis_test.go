@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// without returns the table of diagnoses without one.
+// without returns the table without one diagnosis.
 func without(name string) []diagnosis {
 	return slices.DeleteFunc(slices.Clone(diagnoses), func(d diagnosis) bool { return d.name == name })
 }
 
-// names are those of findings, each once.
+// names returns the distinct names of findings.
 func names(findings []Finding) []string {
 	var out []string
 	for i := range findings {
@@ -25,7 +25,6 @@ func names(findings []Finding) []string {
 	return slices.Compact(out)
 }
 
-// worstOf returns the worst class of signals.
 func worstOf(signals []Signal) Class {
 	worst := Unknown
 	for i := range signals {
@@ -34,12 +33,12 @@ func worstOf(signals []Signal) Class {
 	return worst
 }
 
-// slowOnes are the findings of that kind.
+// slowOnes returns the findings of kind slow.
 func slowOnes(findings []Finding) []Finding {
 	return slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Kind != Slow })
 }
 
-// work is what ten seconds of a disk came to.
+// work sets what a disk did in ten seconds.
 func work(l *sample, busySeconds, operations, bytesEach, msEach float64) {
 	l.disk.busySeconds += busySeconds
 	l.disk.writes += operations
@@ -47,8 +46,8 @@ func work(l *sample, busySeconds, operations, bytesEach, msEach float64) {
 	l.disk.waitSeconds += operations * msEach / 1000
 }
 
-// TestEachDiagnosisIsNeeded: a sample that shows one thing is diagnosed as that
-// and nothing else, with figures; without the rule it would be missed.
+// TestEachDiagnosisIsNeeded: a sample that shows one problem has that diagnosis
+// and no other, with figures; without its row the problem would be missed.
 func TestEachDiagnosisIsNeeded(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
@@ -136,7 +135,7 @@ func TestEachDiagnosisIsNeeded(t *testing.T) {
 				assert.Contains(t, found[0].Evidence, says)
 			}
 			assert.True(t, slices.ContainsFunc(found, func(f Finding) bool { return strings.Contains(f.Action, c.action) }), "%+v", found)
-			assert.Equal(t, c.class, WorstOf(found))
+			assert.Equal(t, c.class, mostSevere(found))
 			assert.Empty(t, diagnoseWith(&s, without(c.name)), "nothing else would tell")
 		})
 	}
@@ -176,8 +175,8 @@ func TestHealthyServerHasNoFindings(t *testing.T) {
 	assert.Empty(t, s.Excused())
 }
 
-// TestAnIdleDiskIsNotSlow: the few operations of an idle machine may take long,
-// and nothing waits for them.
+// TestAnIdleDiskIsNotSlow: the few operations of an idle machine may take long
+// without delaying anything.
 func TestAnIdleDiskIsNotSlow(t *testing.T) {
 	t.Parallel()
 	before, now := twoSamples()
@@ -189,11 +188,11 @@ func TestAnIdleDiskIsNotSlow(t *testing.T) {
 }
 
 // TestLargeOperationsTakeLong: an import keeps a quick disk waiting for its own
-// writes, and syncs of the journal tell that nothing else waits.
+// writes, while quick syncs of the journal show that nothing else waits.
 func TestLargeOperationsTakeLong(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		busy, each, sync float64 // s of ten; bytes; ms
+		busy, each, sync float64 // s of 10 s; bytes; ms
 		excused          bool
 	}{
 		"an import":              {1, 400 << 10, 1.2, true},
@@ -217,7 +216,7 @@ func TestLargeOperationsTakeLong(t *testing.T) {
 	}
 }
 
-// TestFewEvictedPagesAreHealthy, however short the time between the samples is.
+// TestFewEvictedPagesAreHealthy, however short the interval.
 func TestFewEvictedPagesAreHealthy(t *testing.T) {
 	t.Parallel()
 	for pages, want := range map[float64]Class{9: Healthy, 10: Degrading, 99: Degrading, 101: Bottleneck} {
@@ -230,8 +229,8 @@ func TestFewEvictedPagesAreHealthy(t *testing.T) {
 	}
 }
 
-// TestDirtyBeforeACheckpointIsNormal, whatever else is at its limit, until clients'
-// threads must evict.
+// TestDirtyBeforeACheckpointIsNormal, whatever else is at its limit, until
+// application threads must evict.
 func TestDirtyBeforeACheckpointIsNormal(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -269,7 +268,7 @@ func TestDirtyBeforeACheckpointIsNormal(t *testing.T) {
 	}
 }
 
-// TestCausesComeBeforeTheirConsequences, and otherwise the worst comes first.
+// TestCausesComeBeforeTheirConsequences; otherwise the worst comes first.
 func TestCausesComeBeforeTheirConsequences(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -328,7 +327,7 @@ func TestCausesComeBeforeTheirConsequences(t *testing.T) {
 	}
 }
 
-// TestDiskHasOneDiagnosisAtMost of the three kinds of slow disk.
+// TestDiskHasOneDiagnosisAtMost out of the three kinds of slow disk.
 func TestDiskHasOneDiagnosisAtMost(t *testing.T) {
 	t.Parallel()
 	for _, busy := range []float64{0.2, 1, 5, 7.9, 8, 8.1, 10} {
@@ -347,7 +346,7 @@ func TestDiskHasOneDiagnosisAtMost(t *testing.T) {
 	}
 }
 
-// TestUnmeasuredSignalsAreReported once for each reason, with what would help.
+// TestUnmeasuredSignalsAreReported once per reason, with what would help.
 func TestUnmeasuredSignalsAreReported(t *testing.T) {
 	t.Parallel()
 	before, now := twoSamples()
@@ -371,7 +370,7 @@ func TestUnmeasuredSignalsAreReported(t *testing.T) {
 	assert.Empty(t, slowOnes(Diagnose(nothing)), "it was not asked yet")
 }
 
-// TestEveryReasonHasHelp: whatever is given as a reason is met by an action.
+// TestEveryReasonHasHelp: each reason for an unknown signal has an action.
 func TestEveryReasonHasHelp(t *testing.T) {
 	t.Parallel()
 	for _, why := range []string{
@@ -386,12 +385,13 @@ func TestEveryReasonHasHelp(t *testing.T) {
 	assert.Equal(t, "unseen_other", helpFor(whyOtherEngine).name)
 }
 
-// newSeen is what two samples say; t nil: by the built-in thresholds.
+// newSeen compares two samples; t nil: by the built-in thresholds.
 func newSeen(before, now sample, t *Thresholds) Seen {
 	return newView(now, *newView(before, view{}, t), t).Seen
 }
 
-// TestEveryVersionIsDiagnosed: the shapes of MongoDB 6, 7 and 8 come to the same.
+// TestEveryVersionIsDiagnosed: the formats of MongoDB 6, 7 and 8 give the same
+// diagnosis.
 func TestEveryVersionIsDiagnosed(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"serverstatus-6.0.5.json", "serverstatus-7.0.json", "serverstatus-8.0.json"} {

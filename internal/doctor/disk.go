@@ -11,22 +11,22 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A diskKind decides which latency is sensible.
+// A diskKind determines which latency is acceptable.
 type diskKind string
 
 const (
 	diskNVMe    diskKind = "nvme"
 	diskSSD     diskKind = "ssd"
 	diskHDD     diskKind = "hdd"
-	diskUnknown diskKind = "unknown" // virtual disks too: what they report about themselves is often wrong
+	diskUnknown diskKind = "unknown" // virtual disks included: what they report about themselves is often wrong
 )
 
 // A diskSample is what the system says about the disk under the dbPath.
 type diskSample struct {
 	at     time.Time
-	why    string // not empty: the disk's counters are unknown, and NaN
-	path   string // on it; empty: none is known
-	device string // as in sda; empty if it is unknown
+	why    string // not empty: the disk's counters are NaN
+	path   string // a path on the disk; empty: unknown
+	device string // such as sda; empty if unknown
 	kind   diskKind
 
 	size, free float64 // bytes of the file system; free for users other than root
@@ -43,8 +43,8 @@ func unseenDisk(why string) diskSample {
 		reads: nan, writes: nan, readBytes: nan, writtenBytes: nan, waitSeconds: nan, busySeconds: nan}
 }
 
-// since returns how busy the disk was and the mean time of a read or write, 0 if
-// there was none; NaN and why if that is unknown.
+// since returns the share of time in which the disk was busy and the mean time
+// of a read or write, 0 if there were none; NaN and why if unknown.
 func (d *diskSample) since(before diskSample) (busy, await float64, why string) {
 	nan := math.NaN()
 	seconds := d.at.Sub(before.at).Seconds()
@@ -68,13 +68,13 @@ const (
 	whyUnasked   = "MongoDB has not reported where its files are"
 )
 
-// A process is what is asked of a server's process once.
+// A process describes a server's process; it does not change, so it is asked once.
 type process struct {
-	host    string // of the process that was asked; empty: none was, or not all is known
+	host    string // the server's; empty: an answer is missing, so ask again
 	pid     int
 	started time.Time
 
-	here   bool   // it is a process of this machine
+	here   bool   // it runs on this machine
 	path   string // its dbPath; empty: not on this machine, or not reported
 	why    string // why path is empty
 	cores  float64
@@ -83,8 +83,8 @@ type process struct {
 }
 
 // sampleMachine reads the counters of the disk under the dbPath and, if MongoDB runs
-// on this machine, of its CPUs. While MongoDB is away its last answers hold: that is
-// when the disk matters most.
+// on this machine, of its CPUs. While MongoDB is away its last answers are used: the
+// disk matters most then.
 func (m *Monitor) sampleMachine(ctx context.Context, now *sample) {
 	p := &m.process
 	if s := now.server; s != nil {
@@ -115,8 +115,8 @@ func (m *Monitor) sampleMachine(ctx context.Context, now *sample) {
 	m.say(ctx, "disk", now.disk.why, nil)
 }
 
-// askProcess asks for what does not change while a process runs. What fails without
-// a reason is asked again with the next sample.
+// askProcess asks for what does not change while a process runs. Questions that
+// failed for no known reason are asked again with the next sample.
 func (m *Monitor) askProcess(ctx context.Context, s *status) process {
 	p := process{host: s.host, pid: s.pid, started: s.started}
 	raw, err := m.run(ctx, bson.D{{Key: "hostInfo", Value: 1}})
@@ -146,10 +146,10 @@ func (m *Monitor) askProcess(ctx context.Context, s *status) process {
 	return p
 }
 
-// defaultDBPath is mongod's own where none is set.
+// defaultDBPath is mongod's default.
 const defaultDBPath = "/data/db"
 
-// absolute returns the dbPath of a process with a working folder.
+// absolute resolves a process's dbPath against its working folder.
 func absolute(folder, path string) string {
 	if path = cmp.Or(path, defaultDBPath); filepath.IsAbs(path) {
 		return path

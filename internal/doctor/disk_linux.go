@@ -43,8 +43,8 @@ func spaceAt(path string) (size, free float64, err error) {
 	return float64(stat.Blocks) * block, float64(stat.Bavail) * block, nil
 }
 
-// sample reads the counters of the disk that holds path: of the whole disk, since
-// its partitions share it.
+// sample reads the counters of the disk that holds path. They cover the whole
+// disk, since its partitions share it.
 func (d *disks) sample(path string) diskSample {
 	out := unseenDisk("")
 	if size, free, err := d.space(path); err == nil {
@@ -83,8 +83,8 @@ func (d *disks) sample(path string) diskSample {
 	return out
 }
 
-// machine reads how long the CPUs were busy. Waiting for a disk is idle time, and
-// a guest's time is already in the user's.
+// machine reads how long the CPUs were busy. Waiting for a disk is idle time;
+// guest time is already part of user time.
 func (d *disks) machine() cpuTime {
 	fs, err := procfs.NewFS(d.proc)
 	if err != nil {
@@ -99,7 +99,7 @@ func (d *disks) machine() cpuTime {
 	return cpuTime{total: busy + c.Idle + c.Iowait, busy: busy}
 }
 
-// sectorBytes is the size of a sector in /proc/diskstats, on every disk.
+// sectorBytes is the size of a sector in /proc/diskstats, whatever the disk.
 const sectorBytes = 512
 
 func (l *diskSample) count(s blockdevice.IOStats) {
@@ -110,11 +110,11 @@ func (l *diskSample) count(s blockdevice.IOStats) {
 	l.busySeconds = seconds(s.IOsTotalTicks)
 }
 
-// fileSystem returns the type of the mounted file system with a device number
-// that is no disk's.
+// fileSystem returns the type of a mounted file system by its device number,
+// for those without a disk.
 func (d *disks) fileSystem(major, minor uint32) string {
 	if fs, err := procfs.NewFS(d.proc); err == nil {
-		mounts, _ := fs.GetMounts() // none: the disk is unknown
+		mounts, _ := fs.GetMounts() // on an error the disk is unknown
 		number := fmt.Sprintf("%d:%d", major, minor)
 		if i := slices.IndexFunc(mounts, func(m *procfs.MountInfo) bool { return m.MajorMinorVer == number }); i >= 0 {
 			return mounts[i].FSType
@@ -132,8 +132,8 @@ func (d *disks) wholeDisk(device string) string {
 	return filepath.Base(filepath.Dir(filepath.Dir(parents[0])))
 }
 
-// kind returns the kind of a disk. Mapped and striped devices are of the kind of
-// the disks under them.
+// kind returns the kind of a disk. Mapped and striped devices have the kind of
+// the disks beneath.
 func (d *disks) kind(fs blockdevice.FS, device string) diskKind {
 	beneath := d.beneath(device, 0)
 	is := func(what func(string) bool) bool { return slices.ContainsFunc(beneath, what) }
@@ -154,7 +154,7 @@ func (d *disks) kind(fs blockdevice.FS, device string) diskKind {
 	}
 }
 
-// beneath returns the disks that a device is made of, or the device itself.
+// beneath returns the disks under a device, or the device itself.
 func (d *disks) beneath(device string, depth int) []string {
 	const deepest = 8 // encryption on a volume on a mirror is 3
 	slaves, err := os.ReadDir(filepath.Join(d.sys, "block", device, "slaves"))
@@ -168,8 +168,8 @@ func (d *disks) beneath(device string, depth int) []string {
 	return out
 }
 
-// virtual reports whether a disk is a virtual machine's, in memory or on a
-// network: what it reports about rotation means nothing.
+// virtual reports whether a disk belongs to a virtual machine, or is in memory
+// or on a network: its rotational flag means nothing.
 func (d *disks) virtual(device string) bool {
 	for _, prefix := range []string{"vd", "xvd", "loop", "ram", "zram", "nbd", "rbd", "drbd"} {
 		if strings.HasPrefix(device, prefix) {
@@ -191,10 +191,9 @@ func (d *disks) virtual(device string) bool {
 	return false
 }
 
-// workingFolder returns the working folder of a server's process if it is a
-// process of this machine, and otherwise why it is not. The host's name is not
-// enough: a tunnel or a container may lead elsewhere. Name, pid and start time
-// together are.
+// workingFolder returns the working folder of a server's process if it runs on
+// this machine, and otherwise why not. The host name is not enough, given
+// tunnels and containers; name, pid and start time together are.
 func (d *disks) workingFolder(s *status) (folder, why string) {
 	name, err := d.hostname()
 	if err != nil || !sameHost(s.host, name) {
@@ -216,8 +215,8 @@ func (d *disks) workingFolder(s *status) (folder, why string) {
 	if err != nil {
 		return "", whyElsewhere
 	}
-	// The server counts from a moment after the process began, when its files
-	// may already have been opened and repaired.
+	// The server's uptime starts a moment after the process did, which may
+	// first have opened and repaired its files.
 	const early, late = 10 * time.Second, 5 * time.Minute
 	gap := s.started.Sub(time.UnixMilli(int64(started * 1000)))
 	if gap < -early || gap > late {
@@ -225,7 +224,7 @@ func (d *disks) workingFolder(s *status) (folder, why string) {
 	}
 	folder, err = process.Cwd()
 	if err != nil {
-		folder = "" // of another user: the dbPath is known only if it is absolute
+		folder = "" // another user's process: the dbPath is known only if it is absolute
 	}
 	return folder, ""
 }

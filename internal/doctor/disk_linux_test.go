@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// linux is the machine of testdata, whose file system at every path is on the
-// given device.
+// linux is the machine in testdata; every path is on the given device.
 func linux(major, minor uint32) *disks {
 	return &disks{
 		proc: "testdata/linux/proc", sys: "testdata/linux/sys",
@@ -50,8 +49,8 @@ func TestDiskIsFoundBeneathTheDBPath(t *testing.T) {
 	}
 }
 
-// TestCountersOfThePartitionAreThoseOfTheDisk: other partitions keep it busy,
-// too.
+// TestCountersOfThePartitionAreThoseOfTheDisk, since other partitions keep it
+// busy as well.
 func TestCountersOfThePartitionAreThoseOfTheDisk(t *testing.T) {
 	t.Parallel()
 	got := linux(259, 2).sample("/data/db")

@@ -2,7 +2,7 @@
 
 package doctor
 
-// disks knows nothing where the system is not Linux.
+// disks knows nothing on systems other than Linux.
 type disks struct{}
 
 func newDisks() *disks { return &disks{} }

@@ -1,11 +1,11 @@
-// Package doctor measures what decides how fast MongoDB can write: its storage
-// engine, the disk under it and the CPU of its host.
+// Package doctor measures what limits MongoDB's write speed: its storage engine, the disk under it
+// and the CPU of its host.
 //
 //	two samples ─┬─▶ signals (value, unit, class, threshold, source) ─┬─▶ /metrics, the live page
 //	             └─▶ rates ───────────────────────────────────────────┴─▶ diagnosis (cause, evidence, action, cost)
 //
-// A Monitor takes a sample in each interval and keeps the last two, since a rate
-// needs both. Reading metrics or signals reads the last sample and causes no I/O.
+// A Monitor takes a sample in each interval and keeps the last two, since a rate needs both.
+// Reading metrics or signals reads the last sample and causes no I/O.
 //
 //	signals.go      the table of signals and their thresholds
 //	diagnosis.go    the table of what may slow writes down; remedies.go has the remedies
@@ -13,7 +13,7 @@
 //	report.go       all findings together, as brim doctor prints them
 //	mongodb.go      what a sample reads from MongoDB; collections.go and disk.go read the rest
 //	rates.go        rates between two samples; writepath.go measures how slow writes are
-//	metrics.go      the counters of serverStatus, and what /metrics has of them
+//	metrics.go      the counters of serverStatus, and their metrics
 package doctor
 
 import (
@@ -40,38 +40,38 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// A Stream is one whose collection is sampled: of several, the one that a daemon
-// with these settings writes.
+// A Stream names the collection to sample: where several fit, the one that a
+// daemon with these settings writes to.
 type Stream struct {
 	Name       string
-	Storage    store.Storage    // memory has no collection and is left out
+	Storage    store.Storage    // memory has no collection and is skipped
 	Compressor store.Compressor // empty: any
 }
 
 // Config says what to sample.
 type Config struct {
 	// Database has the streams' collections; its client asks for the server's
-	// status. Its read concern and preference do not matter: the primary is asked,
-	// which is where writes are slow.
+	// status, always from the primary, where writes are slow, whatever the read
+	// preference.
 	Database *mongo.Database
 	Streams  []Stream
 	// Interval between two samples, at least 1 s. 0: 10 s. MongoDB is asked for its
 	// status once in an interval, however often metrics are read.
 	Interval time.Duration
 	// DBPath is where mongod has its files if it is known to run on this machine.
-	// Empty: MongoDB is asked, and believed if it runs here.
+	// Empty: MongoDB is asked; the answer counts if it runs here.
 	DBPath string
-	// WritePath tells how long the daemon's updates take. nil: MongoDB's own
+	// WritePath returns how long the daemon's updates take. nil: MongoDB's own
 	// counters are used.
 	WritePath func(context.Context) WritePath
-	// Available says what the connection knows at any moment; an ErrAway counts at
-	// once, before the next sample. nil: only samples tell.
+	// Available returns the connection's current state; an ErrAway counts at once,
+	// before the next sample. nil: only samples count.
 	Available func() error
 	// Thresholds for the signals. nil: the built-in ones.
 	Thresholds *Thresholds
-	// Logger gets what can no longer, or again, be measured. nil: nothing is logged.
+	// Logger reports what can no longer be measured, or can be again. nil: no log.
 	Logger *slog.Logger
-	// Registerer gets the metrics. nil: they are not registered.
+	// nil: metrics are not registered.
 	Registerer prometheus.Registerer
 	// Now returns the time. nil: time.Now.
 	Now func() time.Time
@@ -80,12 +80,12 @@ type Config struct {
 const (
 	defaultInterval = 10 * time.Second
 	leastInterval   = time.Second
-	// maxPatience bounds how long a sample waits for an answer of MongoDB, which may
-	// be stopped in the middle of one.
+	// maxPatience bounds how long a sample waits for MongoDB, which may stop in the
+	// middle of an answer.
 	maxPatience = 5 * time.Second
 )
 
-// A Monitor samples the storage engine and the disk again and again.
+// A Monitor samples the storage engine and the disk periodically.
 type Monitor struct {
 	config     Config
 	database   *mongo.Database
@@ -94,43 +94,43 @@ type Monitor struct {
 	seen       atomic.Pointer[view]
 	thresholds atomic.Pointer[Thresholds]
 
-	mu      sync.Mutex        // held for one sample
-	process process           // the last that was asked
+	mu      sync.Mutex        // held during a sample
+	process process           // the last process asked
 	sizes   map[string]sizes  // by stream
-	said    map[string]string // by subject: what was logged last
+	said    map[string]string // last log message by subject
 }
 
-// A view is the last sample with what it says.
+// A view is the last sample, evaluated.
 type view struct {
 	Seen
 
 	last   sample
-	before *status // of the sample before; nil: unknown
+	before *status // of the previous sample; nil: unknown
 	rates  rates
-	// known has the server, the collections and the disk as they were last seen, also
-	// while MongoDB is away.
+	// known has the server, the collections and the disk as last seen, even while
+	// MongoDB is away.
 	known sample
 }
 
-// A sample is what was measured at one moment.
+// A sample is what was measured at one time.
 type sample struct {
 	at            time.Time
 	server        *status // nil: unknown
 	serverWhy     string  // why server is nil
-	answered      bool    // MongoDB answered, if only that it is not permitted
-	roundTrip     float64 // of a ping, in seconds; NaN: it was not answered
-	away          string  // the error of a ping without an answer, or of a refused user
+	answered      bool    // MongoDB answered, even if only with a refusal
+	roundTrip     float64 // of a ping, in seconds; NaN: no answer
+	away          string  // error of a ping without an answer, or of a refused user
 	path          WritePath
 	collections   map[string]collection
 	disk          diskSample
-	cores         float64 // that the server may use; 0: unknown
+	cores         float64 // available to the server; 0: unknown
 	coresWhy      string  // why cores is 0
-	memory        float64 // bytes that the server may use; 0: unknown
+	memory        float64 // available to the server, in bytes; 0: unknown
 	machine       cpuTime
-	historyWindow float64 // seconds for which old versions of documents are kept; NaN: unknown
+	historyWindow float64 // how long old versions of documents are kept, in seconds; NaN: unknown
 }
 
-// New makes a monitor that has not sampled yet: everything is unknown.
+// New returns a monitor without a sample: everything is unknown.
 func New(config Config) (*Monitor, error) {
 	if config.Database == nil {
 		return nil, errors.New("set up the doctor: database is missing")
@@ -151,7 +151,8 @@ func New(config Config) (*Monitor, error) {
 		took: prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{
 			Name: "brim_mongodb_server_status_seconds",
 			Help: "Time that a request for MongoDB's status took, also one that was not answered.",
-			// 100 us to 6.5 s: an answer takes half a millisecond, a sample gives up at 5 s.
+			// 100 us to 6.5 s: an answer takes half a millisecond; a sample gives up after 5
+			// s.
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 17),
 		})),
 	}
@@ -165,7 +166,7 @@ func New(config Config) (*Monitor, error) {
 	return m, nil
 }
 
-// Run samples now and then once in each interval until ctx ends.
+// Run samples at once and then every interval until ctx ends.
 func (m *Monitor) Run(ctx context.Context) {
 	ticker := time.NewTicker(m.config.Interval)
 	defer ticker.Stop()
@@ -179,9 +180,9 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// Sample takes a sample now. It takes at most 2 s where MongoDB does not answer a
-// ping; otherwise at most 5 s for MongoDB's status and as long for the
-// collections' sizes.
+// Sample takes a sample now: at most 2 s if MongoDB does not answer a ping;
+// otherwise at most 5 s for MongoDB's status and another 5 s for the collections'
+// sizes.
 func (m *Monitor) Sample(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -202,7 +203,7 @@ func (m *Monitor) Sample(ctx context.Context) {
 			now.path.writes = told.writes
 		}
 	}
-	if ctx.Err() == nil { // else what is unknown says nothing about MongoDB
+	if ctx.Err() == nil { // otherwise unknowns say nothing about MongoDB
 		m.seen.Store(m.view(now, *m.seen.Load()))
 	}
 }
@@ -219,7 +220,7 @@ func newView(now sample, before view, t *Thresholds) *view {
 	v := &view{last: now, before: before.last.server, rates: ratesBetween(before.last, now), known: now}
 	if last := before.known.server; now.server == nil {
 		v.known.server = last
-	} else if last != nil { // the server may not report all figures any more
+	} else if last != nil { // the server may have stopped reporting some figures
 		known := *now.server
 		known.figures = maps.Clone(last.figures)
 		maps.Copy(known.figures, now.server.figures)
@@ -257,16 +258,15 @@ func newView(now sample, before view, t *Thresholds) *view {
 	return v
 }
 
-// Signals returns what the last sample says, always all signals in the same
-// order.
+// Signals returns all signals of the last sample, always in the same order.
 func (m *Monitor) Signals() []Signal { return slices.Clone(m.seen.Load().Signals) }
 
 // patience is how long one request may take.
 func (m *Monitor) patience() time.Duration { return min(m.config.Interval, maxPatience) }
 
-// say logs why a subject cannot be measured when that has changed; an empty why
-// means that it can, which is not worth logging at first. What a canceled sample
-// lacks says nothing.
+// say logs why a subject cannot be measured, if that has changed; an empty why
+// means that it can, which is not logged the first time. What a canceled sample
+// lacks is ignored.
 func (m *Monitor) say(ctx context.Context, subject, why string, err error) {
 	if ctx.Err() != nil {
 		return
@@ -284,15 +284,15 @@ func (m *Monitor) say(ctx context.Context, subject, why string, err error) {
 	}
 }
 
-// Seen is what the last two samples say, from which diagnoses are made.
+// Seen is what the last two samples show: the input of a diagnosis.
 type Seen struct {
 	At          time.Time `json:"at"`           // of the last sample; zero before the first
-	OverSeconds float64   `json:"over_seconds"` // since the previous sample; 0: there was only one
+	OverSeconds float64   `json:"over_seconds"` // since the previous sample; 0: there is only one
 	Server      Server    `json:"server"`
 	Disk        Disk      `json:"disk"`
-	Signals     []Signal  `json:"signals"`    // always all, in the same order
-	Rates       Rates     `json:"rates"`      // likewise
-	WritePath   WritePath `json:"write_path"` // the daemon's, or otherwise the server's own
+	Signals     []Signal  `json:"signals"`    // always all of them, in the same order
+	Rates       Rates     `json:"rates"`      // all of them, in the same order
+	WritePath   WritePath `json:"write_path"` // the daemon's, or else the server's own
 
 	collections map[string]collection // by stream
 	merging     merging
@@ -300,26 +300,26 @@ type Seen struct {
 
 // Server is what MongoDB said about itself.
 type Server struct {
-	Answered    bool    `json:"answered"` // if only that it is not permitted
+	Answered    bool    `json:"answered"` // even if only with a refusal
 	Version     string  `json:"version,omitempty"`
 	Topology    string  `json:"topology,omitempty"`  // standalone, replica_set or sharded
-	Secondary   bool    `json:"secondary,omitempty"` // a member that accepts no writes: the primary is where they are slow
+	Secondary   bool    `json:"secondary,omitempty"` // a member that accepts no writes: slow writes show on the primary
 	Engine      string  `json:"engine,omitempty"`
 	Host        string  `json:"host,omitempty"`         // as the server calls itself
 	Here        bool    `json:"here"`                   // it runs on this machine
-	Processors  float64 `json:"processors,omitempty"`   // that it may use; 0: unknown
+	Processors  float64 `json:"processors,omitempty"`   // available to it; 0: unknown
 	CacheBytes  float64 `json:"cache_bytes,omitempty"`  // size of the engine's cache; 0: unknown
 	MemoryBytes float64 `json:"memory_bytes,omitempty"` // of its machine or container; 0: unknown
-	// HistoryWindowSeconds is for how long old versions of documents are kept; nil:
+	// HistoryWindowSeconds is how long old versions of documents are kept; nil:
 	// unknown.
 	HistoryWindowSeconds *float64 `json:"history_window_seconds"`
 	Why                  string   `json:"why,omitempty"`      // why the storage engine is unknown
 	Refused              bool     `json:"-"`                  // it rejects the user or the password
 	RoundTripSeconds     *float64 `json:"round_trip_seconds"` // of a ping; nil: unknown
-	Away                 string   `json:"away,omitempty"`     // the error of a server that does not answer, or refuses the user
+	Away                 string   `json:"away,omitempty"`     // the error of a server that does not answer or refuses the user
 }
 
-// Disk is the one under MongoDB's files.
+// Disk is the disk under MongoDB's files.
 type Disk struct {
 	Device string  `json:"device,omitempty"`
 	Kind   string  `json:"kind"` // nvme, ssd, hdd or unknown
@@ -329,10 +329,11 @@ type Disk struct {
 	Why    string  `json:"why,omitempty"` // why its counters are unknown
 }
 
-// Describe returns what is known about the server. The URI has no secrets.
+// Describe returns what is known about the server. The URI must have no
+// secrets.
 func (s *Server) Describe(uri string) string {
 	if !s.Answered {
-		return "does not answer, " + uri // its earlier answers may no longer be true
+		return "does not answer, " + uri // its earlier answers may be out of date
 	}
 	parts := []string{join(" ", s.Version, strings.ReplaceAll(s.Topology, "_", " ")), uri}
 	if s.Secondary {
@@ -350,8 +351,8 @@ func (s *Server) Describe(uri string) string {
 	return join(", ", parts...)
 }
 
-// Describe returns what is known about the disk, and how the thresholds for its latency
-// were chosen.
+// Describe returns what is known about the disk and how its latency thresholds were
+// chosen.
 func (d *Disk) Describe() string {
 	if d.Device == "" {
 		return "unknown: " + d.Why
@@ -370,8 +371,8 @@ func (d *Disk) kindInWords() string {
 	return map[diskKind]string{diskNVMe: "NVMe", diskSSD: "SSD", diskHDD: "hard disk", diskUnknown: "of unknown kind"}[diskKind(d.Kind)]
 }
 
-// Seen returns what the last sample and the one before it say, and whether
-// MongoDB has stopped answering since.
+// Seen evaluates the last two samples, and reports whether MongoDB has stopped
+// answering since.
 func (m *Monitor) Seen() Seen {
 	s := m.seen.Load().Seen
 	s.Signals = slices.Clone(s.Signals)
@@ -381,7 +382,7 @@ func (m *Monitor) Seen() Seen {
 	return s
 }
 
-// Signal returns one by its name; its class is unknown if there is none.
+// Signal returns a signal by name; its class is unknown if there is none.
 func (s *Seen) Signal(name string) Signal {
 	for i := range s.Signals {
 		if s.Signals[i].Name == name {
@@ -391,7 +392,7 @@ func (s *Seen) Signal(name string) Signal {
 	return Signal{Name: name, Value: math.NaN(), Class: Unknown}
 }
 
-// Rate returns one by its name; NaN: unknown.
+// Rate returns a rate by name; NaN: unknown.
 func (s *Seen) Rate(name string) float64 { return s.Rates.value(name) }
 
 func orZero(v float64) float64 {

@@ -12,7 +12,7 @@ type merging struct {
 	readings float64 // per update; NaN: unknown
 	trigger  string  // of most updates
 	share    float64 // of the updates that it triggered
-	cut      bool    // --max-readings-per-update splits updates
+	cut      bool    // --max-readings-per-update split updates
 }
 
 func mergingBetween(before, now Writes, over time.Duration) merging {
@@ -34,17 +34,17 @@ func mergingBetween(before, now Writes, over time.Duration) merging {
 	return m
 }
 
-// MongoDB's CPU time for an update, however many readings it carries: mongod 6.0.5,
-// four fields, journaled. See docs/benchmarks.md.
+// CPU time that MongoDB spends on an update, however many readings it carries:
+// mongod 6.0.5, four fields, journaled. See docs/benchmarks.md.
 const updateSeconds = 300e-6
 
 const (
-	few       = 5   // readings per update, below which most of the cost is that of the update itself
-	leastCost = 0.2 // of a core; what such updates must take before a change is worthwhile
+	few       = 5   // readings per update, below which most of the cost is the update itself
+	leastCost = 0.2 // of a core: what such updates must use before a change is worthwhile
 )
 
-// triggerRemedies say, for each trigger of updates, why they carry few readings, what to
-// do about it, and what that costs.
+// triggerRemedies say, per trigger, why updates carry few readings, what to do about it,
+// and what that costs.
 var triggerRemedies = map[string]struct{ why, action, cost string }{
 	"request": {
 		"a client waits until its readings are stored",
@@ -65,8 +65,8 @@ var triggerRemedies = map[string]struct{ why, action, cost string }{
 
 const costOfWaiting = "a restart of the daemon; programs that read MongoDB directly see readings later, and losing the daemon's disk loses more of them. Queries through Brim return them at once"
 
-// fewReadings finds updates that carry so few readings that MongoDB's time goes mostly
-// into the updates themselves.
+// fewReadings finds updates so small that MongoDB spends most of its time on the
+// updates themselves.
 func fewReadings(f *facts) []Finding {
 	m := f.view.merging
 	cost := m.updates * updateSeconds

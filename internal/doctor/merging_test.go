@@ -12,7 +12,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// queues are the metrics of a daemon.
+// queues is a daemon's metrics.
 type queues struct {
 	registry          *prometheus.Registry
 	updates, readings *prometheus.CounterVec
@@ -49,7 +49,7 @@ func (q *queues) path(t *testing.T) WritePath {
 	return WritePathOf(l)
 }
 
-// If updates carry few readings and cost much over ten seconds, there is advice that
+// Updates with few readings that cost much over ten seconds lead to advice that
 // names their trigger.
 func TestFewReadingsInAnUpdate(t *testing.T) {
 	t.Parallel()
@@ -112,7 +112,7 @@ func TestFewReadingsInAnUpdate(t *testing.T) {
 	}
 }
 
-// There is no finding from a single sample, or across a restart of the daemon.
+// A single sample, or a restart of the daemon between two, gives no finding.
 func TestMergingIsUnknown(t *testing.T) {
 	t.Parallel()
 	q := newQueues()
@@ -130,7 +130,7 @@ func TestEveryTriggerHasARemedy(t *testing.T) {
 }
 
 // Late updates are listed as a consequence of another finding, or alone if there is none.
-// More merging is advised only if updates carry few readings.
+// More merging is advised only where updates carry few readings.
 func TestLateUpdates(t *testing.T) {
 	t.Parallel()
 	q := newQueues()
@@ -159,7 +159,7 @@ func TestLateUpdates(t *testing.T) {
 	assert.Equal(t, []string{foundAway}, names(slowOnes(Diagnose(newSeen(before, now, nil)))))
 }
 
-// TestSealLag reads that of the stream that is furthest behind, in the daemon and from outside.
+// TestSealLag uses the stream that is furthest behind, both in the daemon and from outside.
 func TestSealLag(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()

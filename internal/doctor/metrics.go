@@ -11,10 +11,10 @@ import (
 )
 
 // A key names a figure of serverStatus: its metric's name without the prefix,
-// and the label's value if there is one.
+// and the label's value if any.
 type key string
 
-// The figures that signals are made of.
+// The figures behind the signals.
 const (
 	cacheMax        key = "cache_max_bytes"
 	cacheUsed       key = "cache_used_bytes"
@@ -35,15 +35,15 @@ const (
 	cpuUser         key = "cpu_seconds_total user"
 	cpuSystem       key = "cpu_seconds_total system"
 
-	// These are read for the settings, and are no metrics.
+	// Read only for the settings; not exported as metrics.
 	flowControlSeconds  key = "flow_control_wait_seconds_total"
 	flowControlLimit    key = "flow_control_limit"
 	majorityWaitsTotal  key = "majority_waits_total"
 	majorityWaitSeconds key = "majority_wait_seconds_total"
 )
 
-// A figure is a number in serverStatus that is a metric. Figures of one metric
-// follow each other and differ in the label's value.
+// A figure is a number in serverStatus that is exported as a metric. Figures of
+// one metric are adjacent and differ in the label's value.
 type figure struct {
 	key   key
 	name  string // of the metric, without brim_mongodb_
@@ -51,8 +51,8 @@ type figure struct {
 	value string
 	kind  prometheus.ValueType
 	help  string
-	scale float64 // what the server's unit is in the metric's
-	paths []path  // where versions of MongoDB have it; the first that exists counts
+	scale float64 // one server unit in the metric's unit
+	paths []path  // where versions of MongoDB have it; the first one present counts
 	flag  bool    // 0 or 1
 }
 
@@ -81,7 +81,7 @@ func counter(name string, scale float64, help string, paths ...path) figure {
 	return f
 }
 
-// with gives the figure a label.
+// with adds a label to the figure.
 func (f figure) with(label, value string) figure {
 	f.key, f.label, f.value = f.key+" "+key(value), label, value
 	return f
@@ -96,7 +96,7 @@ func (f figure) asFlag() figure {
 // engine leads to a statistic of WiredTiger.
 func engine(section, name string) path { return path{"wiredTiger", section, name} }
 
-// tickets leads to the tickets of a kind: MongoDB 8 keeps them in queues.
+// tickets leads to a kind of tickets, which MongoDB 8 keeps in queues.
 func tickets(kind, name string) []path {
 	return []path{{"queues", "execution", kind, name}, {"wiredTiger", "concurrentTransactions", kind, name}}
 }
@@ -107,9 +107,9 @@ const (
 	mebi   = 1 << 20
 )
 
-// figures are all that is read from serverStatus. Names of statistics are those
-// of WiredTiger 10 and 11 (MongoDB 6 and 7) and of 11.2 and later (MongoDB 8),
-// where they differ in this order: new, old.
+// figures is everything read from serverStatus. Where names of statistics
+// differ, that of 11.2 and later (MongoDB 8) comes first, then that of
+// WiredTiger 10 and 11 (MongoDB 6 and 7).
 var figures = []figure{
 	gauge("cache_max_bytes", 1, "Size of WiredTiger's cache as configured.", engine("cache", "maximum bytes configured")),
 	gauge("cache_used_bytes", 1, "Bytes in WiredTiger's cache.", engine("cache", "bytes currently in the cache")),
@@ -175,13 +175,13 @@ const (
 	cpuHelp              = "CPU time of the server's process."
 )
 
-// Describe tells what Collect collects, which is always the same.
+// Describe implements prometheus.Collector.
 func (m *Monitor) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
 
 // Collect exports the last sample to Prometheus. It does no I/O. A gauge that is
 // unknown is NaN. A counter that becomes unknown keeps its value, since NaN would
-// spoil every rate over that moment, and is NaN only until it is first seen;
-// brim_mongodb_up 0 and brim_storage_health -1 say that it is stale.
+// spoil rates across the gap; it is NaN only until first seen; brim_mongodb_up 0
+// and brim_storage_health -1 mark it as stale.
 func (m *Monitor) Collect(ch chan<- prometheus.Metric) {
 	v := m.seen.Load()
 	e := emitter(ch)
@@ -207,7 +207,7 @@ func (m *Monitor) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// An emitter sends metrics. Labels are given as names and values in turn.
+// An emitter sends metrics. Labels alternate between names and values.
 type emitter chan<- prometheus.Metric
 
 func (e emitter) gauge(name, help string, value float64, labels ...string) {
@@ -231,7 +231,7 @@ func (e emitter) send(kind prometheus.ValueType, name, help string, value float6
 	e <- metric
 }
 
-// path exports how fast updates are stored; WritePathOf reads it back.
+// path exports how long updates take; WritePathOf reads it back.
 func (e emitter) path(p WritePath) {
 	took, usual := p.Seconds, p.Baseline
 	if took == 0 && !p.Idle {
@@ -279,8 +279,8 @@ func (e emitter) cpus(v *view) {
 	e.gauge("brim_processor_utilization_ratio", "Share of the server's CPUs that were busy between the last two samples: by the server, or by all processes of its host if it is this one and that is more.", v.Signal(processor).Value/percent)
 }
 
-// collection exports the sizes now and, of a time-series collection, the counters
-// as they were last seen.
+// collection exports the current sizes and, for a time-series collection, the
+// last known counters.
 func (e emitter) collection(s Stream, now, last collection) {
 	e.gauge("brim_mongodb_collection_bytes", "Bytes of the collection's documents, before compression.", now.data, "stream", s.Name)
 	e.gauge("brim_mongodb_collection_storage_bytes", "Bytes of the collection's file.", now.storage, "stream", s.Name)

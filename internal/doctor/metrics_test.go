@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// ofFixture is a monitor that has just looked at the recorded server.
+// ofFixture is a monitor that has just sampled the recorded server.
 func ofFixture(t testing.TB) *bench {
 	t.Helper()
 	c := client(t, options.Client().ApplyURI("mongodb://127.0.0.1:1"))
@@ -34,14 +34,14 @@ func ofFixture(t testing.TB) *bench {
 	return b
 }
 
-// A value is that of one metric, without its prefix.
+// A value is one metric's, named without the prefix.
 type value struct {
 	name   string
 	labels scrape.Labels
 	value  float64
 }
 
-// serverValues are those of the recorded server.
+// serverValues are the recorded server's.
 func serverValues() []value {
 	return []value{
 		{"mongodb_up", nil, 1},
@@ -82,7 +82,7 @@ func serverValues() []value {
 	}
 }
 
-// otherValues are those of its collections, its disk and the signals.
+// otherValues are those of the collections, the disk and the signals.
 func otherValues() []value {
 	return []value{
 		{"mongodb_collection_bytes", scrape.Labels{"stream": "readings"}, 1196700},
@@ -105,7 +105,7 @@ func otherValues() []value {
 		{"disk_free_bytes", nil, 6e11},
 		{"disk_info", scrape.Labels{"device": "nvme0n1", "kind": "nvme"}, 1},
 		{"storage_health", scrape.Labels{"signal": "disk_await"}, 0},
-		{"storage_health", scrape.Labels{"signal": "application_evictions"}, -1}, // of another process than the look before
+		{"storage_health", scrape.Labels{"signal": "application_evictions"}, -1}, // another process than at the previous sample
 	}
 }
 
@@ -123,8 +123,8 @@ func TestMetricsHaveTheValuesOfTheSample(t *testing.T) {
 	}
 }
 
-// TestCountersKeepTheirValueWhileMongoDBIsAway, and do not become NaN, which
-// would spoil the rates before and after.
+// TestCountersKeepTheirValueWhileMongoDBIsAway: NaN would spoil the rates
+// before and after.
 func TestCountersKeepTheirValueWhileMongoDBIsAway(t *testing.T) {
 	t.Parallel()
 	b := ofFixture(t)
@@ -152,7 +152,7 @@ func TestCountersKeepTheirValueWhileMongoDBIsAway(t *testing.T) {
 	assert.Greater(t, counters, 30)
 }
 
-// TestCountersKeepTheirValueIfTheServerReportsLess has a status without any figure.
+// TestCountersKeepTheirValueIfTheServerReportsLess: a status has no figures at all.
 func TestCountersKeepTheirValueIfTheServerReportsLess(t *testing.T) {
 	t.Parallel()
 	b := ofFixture(t)
@@ -173,8 +173,8 @@ func TestCountersKeepTheirValueIfTheServerReportsLess(t *testing.T) {
 	}
 }
 
-// TestMetricsAreThereBeforeTheFirstSample, all of them and no others: what
-// cannot be seen is NaN and not absent.
+// TestMetricsAreThereBeforeTheFirstSample, all of them and no others: unknown
+// values are NaN, not absent.
 func TestMetricsAreThereBeforeTheFirstSample(t *testing.T) {
 	t.Parallel()
 	b := ofFixture(t)

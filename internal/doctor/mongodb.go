@@ -19,14 +19,14 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// A status is what serverStatus said.
+// A status is an answer of serverStatus.
 type status struct {
 	version   string
 	topology  string // standalone, replica_set or sharded
 	engine    string
 	host      string // with the port, as the server calls itself
 	pid       int
-	started   time.Time // of the process, to about a second; by this machine's clock
+	started   time.Time // of the process, within about a second; by this machine's clock
 	uptime    float64   // in seconds
 	secondary bool      // a member of a set that accepts no writes
 	figures   map[key]float64
@@ -48,13 +48,13 @@ const (
 	whyNoSense       = "MongoDB's answer is malformed"
 	whyMongos        = "a mongos has no storage engine: examine the shards"
 	whyOtherEngine   = "the storage engine is not WiredTiger"
-	whyNoHostInfo    = "the user is not allowed to run hostInfo, which tells the CPUs: the role clusterMonitor permits it"
+	whyNoHostInfo    = "the user is not allowed to run hostInfo, which reports the CPUs: the role clusterMonitor permits it"
 	whyCoresUnasked  = "MongoDB has not reported how many CPUs it has"
 	whyCoresNotThere = "MongoDB does not report how many CPUs it has"
 )
 
-// Error codes of the server: for what its user may not do, for an unknown user or
-// a wrong password, and what Atlas answers in place of both.
+// Server error codes: the user lacks a privilege, the user is unknown or the
+// password wrong, and Atlas's code for both.
 const (
 	codeUnauthorized         = 13
 	codeAuthenticationFailed = 18
@@ -67,8 +67,8 @@ func hasCode(err error, codes ...int) bool {
 	return errors.As(err, &server) && slices.ContainsFunc(codes, server.HasErrorCode)
 }
 
-// NotPermitted reports whether err is a server's that its user may not do what was
-// asked: a role would help.
+// NotPermitted reports whether err says that the server's user lacks a privilege:
+// a role would help.
 func NotPermitted(err error) bool {
 	return hasCode(err, codeUnauthorized, codeAtlas) && !refused(err)
 }
@@ -76,7 +76,7 @@ func NotPermitted(err error) bool {
 // refused reports whether the server refuses the user of the URI: no role would
 // help.
 func refused(err error) bool {
-	var handshake *auth.Error // also if the connection broke in it
+	var handshake *auth.Error // the connection may also have broken during it
 	return hasCode(err, codeAuthenticationFailed) || hasCode(err, codeAtlas) && errors.As(err, &handshake)
 }
 
@@ -87,7 +87,6 @@ func (m *Monitor) run(parent context.Context, command bson.D) (bson.Raw, error) 
 	return m.database.Client().Database("admin").RunCommand(ctx, command, options.RunCmd().SetReadPreference(readpref.Primary())).Raw()
 }
 
-// sampleServer asks MongoDB for its status once.
 func (m *Monitor) sampleServer(parent context.Context, now *sample) {
 	var raw bson.Raw
 	err := m.ping(parent, now)
@@ -108,7 +107,7 @@ func (m *Monitor) sampleServer(parent context.Context, now *sample) {
 	m.say(parent, "storage engine", now.serverWhy, err)
 }
 
-// pings are enough round trips for one not to be delayed by chance.
+// pings are enough to exclude a chance delay.
 const pings = 3
 
 // ping measures the round trip to the server.
@@ -126,7 +125,7 @@ func (m *Monitor) ping(ctx context.Context, now *sample) error {
 	return nil
 }
 
-// away is what the connection knows of a server that does not answer.
+// away returns the connection's error while the server does not answer.
 func (m *Monitor) away() error {
 	if m.config.Available != nil {
 		if err := m.config.Available(); errors.Is(err, store.ErrAway) {
@@ -136,10 +135,10 @@ func (m *Monitor) away() error {
 	return nil
 }
 
-// parseStatus reads serverStatus in the shapes of MongoDB 6, 7 and 8. A why that
-// is not empty says that the engine's values are not in it.
+// parseStatus reads serverStatus in the formats of MongoDB 6, 7 and 8. If why is
+// not empty, the engine's values are missing.
 func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
-	if raw.Validate() != nil { // else looking things up in it could panic
+	if raw.Validate() != nil { // otherwise a lookup could panic
 		return nil, whyNoSense
 	}
 	s = &status{
@@ -166,7 +165,7 @@ func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
 	s.figures[majorityWaitsTotal] = orZero(number(raw, "metrics", "getLastError", "wtime", "num"))
 	s.figures[majorityWaitSeconds] = millis * orZero(number(raw, "metrics", "getLastError", "wtime", "totalMillis"))
 	if s.figures[checkpoints] == 0 {
-		s.figures[checkpointLast] = math.NaN() // the server says 0 before the first
+		s.figures[checkpointLast] = math.NaN() // the server reports 0 before the first one
 	}
 	switch {
 	case text(raw, "process") == "mongos":
@@ -178,14 +177,15 @@ func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
 	return s, why
 }
 
-// majorOf is the first number of a version; what is no number counts as old.
+// majorOf returns the first number of a version; anything but a number counts
+// as old.
 func majorOf(version string) int {
 	first, _, _ := strings.Cut(version, ".")
 	n, _ := strconv.Atoi(first)
 	return n
 }
 
-// probing reports whether the number of tickets follows the load.
+// probing reports whether the server adapts the number of tickets to the load.
 func (s *status) probing() bool { return majorOf(s.version) >= 7 }
 
 // value returns a figure; NaN: unknown.
@@ -198,14 +198,14 @@ func (s *status) value(k key) float64 {
 	return math.NaN()
 }
 
-// isProcess reports whether the server is the process that was asked before.
+// isProcess reports whether this is the process that was asked before.
 func (s *status) isProcess(p *process) bool {
 	const clockError = 5 * time.Second
 	return p.host != "" && s.host == p.host && s.pid == p.pid && s.started.Sub(p.started).Abs() < clockError
 }
 
-// Counters are what MongoDB's status said at one moment: the figures that
-// /metrics shows, for measuring something between two of them.
+// Counters are the figures of MongoDB's status at one time, those on /metrics;
+// two of them measure what happened in between.
 type Counters struct {
 	At       time.Time // when the answer arrived
 	Version  string    // of the server
@@ -213,7 +213,7 @@ type Counters struct {
 	status   *status
 }
 
-// ReadCounters asks the primary once. The user needs the role clusterMonitor.
+// ReadCounters asks the primary. The user needs the role clusterMonitor.
 func ReadCounters(ctx context.Context, client *mongo.Client) (Counters, error) {
 	raw, err := client.Database("admin").RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}, options.RunCmd().SetReadPreference(readpref.Primary())).Raw()
 	if NotPermitted(err) {
@@ -230,9 +230,9 @@ func ReadCounters(ctx context.Context, client *mongo.Client) (Counters, error) {
 	return Counters{At: at, Version: s.version, Topology: s.topology, status: s}, nil
 }
 
-// Value returns the figure with a metric's name without brim_mongodb_, in the
-// unit of that, as in cache_dirty_bytes; a label's value follows a space, as in
-// "tickets_available write". NaN: the server does not report it.
+// Value returns a figure in its metric's unit. The name is the metric's without
+// brim_mongodb_, as in cache_dirty_bytes; a label's value follows a space, as
+// in "tickets_available write". NaN: the server does not report it.
 func (c Counters) Value(name string) float64 { return c.status.value(key(name)) }
 
 // Since returns how much a figure has grown.
@@ -240,13 +240,13 @@ func (c Counters) Since(before Counters, name string) float64 {
 	return c.Value(name) - before.Value(name)
 }
 
-// cpuTime is how long the CPUs of this machine have run since its start, all of
-// them added up. The zero value is unknown.
+// cpuTime is the time of all CPUs of this machine since its start, added up.
+// The zero value is unknown.
 type cpuTime struct {
 	total, busy float64 // seconds
 }
 
-// busySince returns the share of the CPUs' time in which they were busy; NaN:
+// busySince returns the share of time in which the CPUs were busy; NaN:
 // unknown.
 func (l cpuTime) busySince(before cpuTime) float64 {
 	if before.total == 0 || l.total <= before.total {
@@ -255,8 +255,8 @@ func (l cpuTime) busySince(before cpuTime) float64 {
 	return min(max((l.busy-before.busy)/(l.total-before.total), 0), 1)
 }
 
-// countProcessors reads an answer to hostInfo: the CPUs that the process may use,
-// or those of the machine.
+// countProcessors returns the CPUs that the process may use, or those of the
+// machine, from an answer to hostInfo.
 func countProcessors(raw bson.Raw) (count float64, why string) {
 	if raw.Validate() != nil {
 		return 0, whyNoSense
@@ -267,8 +267,8 @@ func countProcessors(raw bson.Raw) (count float64, why string) {
 	return 0, whyCoresNotThere
 }
 
-// memoryOf reads from an answer to hostInfo how many bytes a process may use:
-// those of its container, or of the machine; 0: unknown.
+// memoryOf returns the bytes that a process may use, in its container or on the
+// machine, from an answer to hostInfo; 0: unknown.
 func memoryOf(raw bson.Raw) float64 {
 	if raw.Validate() != nil {
 		return 0
@@ -285,18 +285,18 @@ func firstPositive(raw bson.Raw, names ...string) float64 {
 	return 0
 }
 
-// sampleWindow asks for how long the server keeps old versions of documents. It
-// is asked each time, since an operator may change it meanwhile.
+// sampleWindow asks how long the server keeps old versions of documents: every
+// time, since an operator may change it.
 func (m *Monitor) sampleWindow(ctx context.Context, now *sample) {
 	const parameter = "minSnapshotHistoryWindowInSeconds"
 	now.historyWindow = math.NaN()
 	switch {
 	case now.server == nil || now.serverWhy != "":
 	case now.server.topology == standalone:
-		now.historyWindow = 0 // whatever is set: without an oplog there is no history to read
+		now.historyWindow = 0 // whatever the setting: without an oplog there is no history
 	default:
 		raw, err := m.run(ctx, bson.D{{Key: "getParameter", Value: 1}, {Key: parameter, Value: 1}})
-		if err == nil && raw.Validate() == nil { // else the diagnosis does without
+		if err == nil && raw.Validate() == nil { // otherwise the diagnosis does without
 			now.historyWindow = number(raw, parameter)
 		}
 	}
@@ -315,15 +315,15 @@ func number(raw bson.Raw, path ...string) float64 {
 	return math.NaN()
 }
 
-// text returns a string from a valid document, empty if there is none.
+// text returns a string from a valid document, or "" if there is none.
 func text(raw bson.Raw, path ...string) string {
 	v, _ := lookUp(raw, path...)
 	s, _ := v.StringValueOK()
 	return s
 }
 
-// lookUp follows a path one step at a time: the driver's own lookup of several
-// steps panics where an array is on the way.
+// lookUp follows a path one step at a time: the driver's own lookup panics if
+// it meets an array.
 func lookUp(raw bson.Raw, path ...string) (v bson.RawValue, ok bool) {
 	for i, name := range path {
 		if i > 0 {

@@ -23,11 +23,11 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// A bench is a monitor with what it tells.
+// A bench is a monitor with its log.
 type bench struct {
 	*Monitor
 	registry *prometheus.Registry
-	log      *bytes.Buffer // to be read only between looks
+	log      *bytes.Buffer // to be read only between samples
 }
 
 func newBench(t testing.TB, config Config) *bench {
@@ -58,7 +58,8 @@ func (b *bench) signal(t testing.TB, name string) Signal {
 	return Signal{}
 }
 
-// assertEngineUnseen holds every signal of the storage engine to why.
+// assertEngineUnseen checks that every signal of the storage engine is unknown
+// because of why.
 func (b *bench) assertEngineUnseen(t testing.TB, why string) {
 	t.Helper()
 	for _, name := range []string{
@@ -68,7 +69,7 @@ func (b *bench) assertEngineUnseen(t testing.TB, why string) {
 	}
 }
 
-// client connects to a mongod with options of the test's own.
+// client connects to a mongod with the test's options.
 func client(t testing.TB, opts *options.ClientOptions) *mongo.Client {
 	t.Helper()
 	c, err := mongo.Connect(opts)
@@ -140,8 +141,8 @@ func TestSamplesOfARealServer(t *testing.T) {
 	}
 }
 
-// TestDiskOfARealServer: it runs on this machine, so its dbPath is asked for
-// and examined. What disk that is on depends on the machine.
+// TestDiskOfARealServer: the server runs on this machine, so it is asked for
+// its dbPath. The kind of disk depends on the machine.
 func TestDiskOfARealServer(t *testing.T) {
 	t.Parallel()
 	mongodtest.Native(t, "the disk is that of its data files")
@@ -180,7 +181,7 @@ func TestScrapeSendsNoCommand(t *testing.T) {
 			}
 		},
 	}))
-	// Prepared: the first use of a client asks things of its own.
+	// The first use of a client sends commands of its own.
 	require.NoError(t, c.Ping(t.Context(), nil))
 	b := newBench(t, Config{Database: c.Database("nothing"), Interval: time.Hour})
 	before := all.Load()
@@ -203,7 +204,7 @@ func TestScrapeSendsNoCommand(t *testing.T) {
 	<-ended
 }
 
-// nowhere is a client of a server that does not exist.
+// nowhere is a client for a server that does not exist.
 func nowhere(t *testing.T) *mongo.Client {
 	t.Helper()
 	return client(t, options.Client().ApplyURI("mongodb://127.0.0.1/?directConnection=true").
@@ -224,8 +225,7 @@ func TestCanceledSampleIsDiscarded(t *testing.T) {
 	assert.NotSame(t, before, b.seen.Load())
 }
 
-// TestASampleIsMeasuredInSeconds by a clock that is 250 ms later whenever it is
-// asked.
+// TestASampleIsMeasuredInSeconds with a clock that advances 250 ms per call.
 func TestASampleIsMeasuredInSeconds(t *testing.T) {
 	t.Parallel()
 	now := noon
@@ -257,14 +257,14 @@ func TestServerThatIsAway(t *testing.T) {
 			}
 		}
 	}
-	assert.Len(t, seen["brim_storage_health"].GetMetric(), len(rules))
+	assert.Len(t, seen["brim_storage_health"].GetMetric(), len(signalRules))
 	b.assertEngineUnseen(t, whyAway)
 	assert.Equal(t, whyUnasked, b.signal(t, diskBusy).Why)
 	assert.Equal(t, 1, bytes.Count(b.log.Bytes(), []byte("subject=\"storage engine\"")), "said once: %s", b.log)
 }
 
 // TestUserWithoutPermission has a user like those of Atlas's shared tiers, or one with
-// the least privileges.
+// minimal privileges.
 func TestUserWithoutPermission(t *testing.T) {
 	t.Parallel()
 	c := client(t, options.Client().ApplyURI(mongodtest.URI(t)).SetAppName("may not tell"))

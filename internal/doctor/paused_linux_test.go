@@ -18,8 +18,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// pause stops a process, and returns when all of its threads stand still: the
-// signal is acted upon later than it is sent.
+// pause stops a process and returns once all of its threads have stopped, since
+// signals act with a delay.
 func pause(t *testing.T, pid int) {
 	t.Helper()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
@@ -31,7 +31,8 @@ func pause(t *testing.T, pid int) {
 			if err != nil {
 				continue // it has ended
 			}
-			// pid (name) state …, and a name may have anything in it
+			// The format is "pid (name) state …"; the name may contain
+			// anything.
 			if i := bytes.LastIndexByte(stat, ')'); !bytes.HasPrefix(stat[i:], []byte(") T")) {
 				return false
 			}
@@ -40,8 +41,8 @@ func pause(t *testing.T, pid int) {
 	}, time.Minute, time.Millisecond)
 }
 
-// TestStoppedServer accepts requests and does not answer them, like one whose disk hangs:
-// a sample times out, metrics can be read meanwhile, and the disk is still measured.
+// TestStoppedServer accepts requests and does not answer, like one with a hung disk: a
+// sample times out, metrics can be read meanwhile, and the disk is still measured.
 func TestStoppedServer(t *testing.T) {
 	t.Parallel()
 	mongodtest.Native(t, "the disk is that of its data files")

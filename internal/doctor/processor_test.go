@@ -53,8 +53,8 @@ func TestProcessorSignalIsTheLargerOfServerAndHost(t *testing.T) {
 	}
 }
 
-// machines gives looks of a machine whose processors were busy for a share of
-// the time.
+// machines sets up samples of a machine whose CPUs were busy for a share of the
+// time.
 func machines(before, now *sample, share float64) {
 	before.machine = cpuTime{total: 1000, busy: 300}
 	now.machine = cpuTime{total: 1020, busy: 300 + 20*share}
@@ -93,7 +93,7 @@ func TestProcessorsOfTheMachineAreRead(t *testing.T) {
 	assert.Zero(t, none.machine())
 }
 
-// TestProcessorsAreAskedForOnce of one process, since they do not change.
+// TestProcessorsAreAskedForOnce per process, since they do not change.
 func TestProcessorsAreAskedForOnce(t *testing.T) {
 	t.Parallel()
 	mongodtest.Native(t, "processors are counted on Linux only")

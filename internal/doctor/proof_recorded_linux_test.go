@@ -15,8 +15,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A recordedSample is what two looks are made of: the answers of a server, and
-// two lines of its machine's /proc. Times are milliseconds since 1970.
+// A recordedSample is one of a pair: the answers of a server, and two lines of
+// its machine's /proc. Times are milliseconds since 1970.
 type recordedSample struct {
 	At            int64                      `json:"at"`
 	ServerStatus  json.RawMessage            `json:"serverStatus"`
@@ -65,7 +65,7 @@ func fromJSON(t testing.TB, raw []byte) bson.Raw {
 	return out
 }
 
-// recordedSeen reads a file of testdata/recorded.
+// recordedSeen reads a pair of samples from testdata/recorded.
 func recordedSeen(t testing.TB, name string) Seen {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", "recorded", name+".json"))
@@ -78,25 +78,24 @@ func recordedSeen(t testing.TB, name string) Seen {
 	require.NotEmpty(t, file.Recorded, "it says how it was recorded")
 	require.Len(t, file.Looks, 2)
 	before, now := file.Looks[0].sample(t), file.Looks[1].sample(t)
-	// What was made slow was so from the server's start, so that the counters have
-	// nothing to be held against: updates are said to take six times as long as usual.
+	// The slowdown lasted since the server's start, so its counters have no baseline:
+	// assume that updates take six times as long as usual.
 	if now.path = pathOfServer(before, now, ratesBetween(before, now)); !now.path.Idle {
 		now.path = WritePath{Seconds: 0.06, Baseline: 0.01}
 	}
 	return newSeen(before, now, nil)
 }
 
-// TestRecordedSamplesAreDiagnosed holds the doctor to what was made slow on
-// purpose when each pair of looks was recorded: that, and what follows from it,
-// is named in this order and nothing else is, and without its rule it is not.
-// All pairs but those of nothing wrong and of a fragmented file were recorded while the
-// machine's two processors had much else to do.
+// TestRecordedSamplesAreDiagnosed compares findings with what was made slow on purpose
+// during each recording: that and its consequences are found, in this order, and
+// nothing else, and not without the row. All but those of a healthy server and of a
+// fragmented file were recorded on two CPUs that were busy with other work.
 func TestRecordedSamplesAreDiagnosed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		found []string // what was made slow first
-		class Class    // of the first
-		says  string   // the first one's first evidence and action
+		class Class    // of the first finding
+		says  string   // in the first finding's evidence and action
 	}{
 		"idle": {nil, Healthy, ""},
 		"history-window-300": {[]string{foundHistory, foundProcessor}, Degrading,
@@ -139,7 +138,7 @@ func TestRecordedSamplesAreDiagnosed(t *testing.T) {
 	}
 }
 
-// TestEveryRuleHasARecordedSample: what is never seen for real is only believed.
+// TestEveryRuleHasARecordedSample: diagnoses must be proven on real servers.
 func TestEveryRuleHasARecordedSample(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/recorded/*.json")

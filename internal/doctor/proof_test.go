@@ -17,12 +17,11 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// proofPatience is how long a test waits for a server to feel what is done to
-// it.
+// proofPatience is how long a test waits for a change to affect the server.
 const proofPatience = 2 * time.Minute
 
-// A patient is a server of the test's own, with appends to hourly buckets, and
-// a monitor of it, which is told that updates are slow.
+// A patient is a test's own server with appends to hourly buckets, and a
+// monitor that assumes slow updates.
 type patient struct {
 	*bench
 	t     testing.TB
@@ -38,7 +37,7 @@ func newPatient(t testing.TB, window string) *patient {
 	return &patient{t: t, db: db, bench: newBench(t, Config{Database: db, WritePath: slow, Streams: []Stream{{Name: "readings", Storage: store.Bucket}}})}
 }
 
-// command changes the server.
+// command runs a command that changes the server.
 func (p *patient) command(command bson.D) {
 	p.t.Helper()
 	require.NoError(p.t, p.db.Client().Database("admin").RunCommand(p.t.Context(), command).Err())
@@ -49,7 +48,7 @@ func (p *patient) set(parameter string, value any) {
 	p.command(bson.D{{Key: "setParameter", Value: 1}, {Key: parameter, Value: value}})
 }
 
-// fill makes buckets that hold readings already.
+// fill creates buckets that already hold readings.
 func (p *patient) fill(buckets, readings int) {
 	p.t.Helper()
 	documents := make([]any, buckets)
@@ -70,7 +69,7 @@ func oneReading(i int) bson.D {
 	return bson.D{{Key: "ts", Value: noon.Add(time.Duration(i) * time.Second)}, {Key: "t", Value: 20 + float64(i)/8}, {Key: "h", Value: 40 + float64(i)/16}}
 }
 
-// append appends a reading to each bucket, one to an update.
+// append appends a reading to each bucket, one per update.
 func (p *patient) append(ctx context.Context, i int) error {
 	updates := make([]mongo.WriteModel, len(p.names))
 	for j, name := range p.names {
@@ -82,8 +81,8 @@ func (p *patient) append(ctx context.Context, i int) error {
 	return err
 }
 
-// appendUntil appends from as many goroutines as a small daemon has, and looks
-// again and again until what is seen is as awaited.
+// appendUntil appends with the concurrency of a small daemon, and samples until
+// the findings are as awaited.
 func (p *patient) appendUntil(awaited func([]Finding) bool) []Finding {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), proofPatience)
@@ -121,7 +120,7 @@ func (p *patient) appendUntil(awaited func([]Finding) bool) []Finding {
 	}
 }
 
-// named returns the findings of a name.
+// named returns the findings with a name.
 func named(found []Finding, name string) []Finding {
 	var out []Finding
 	for _, f := range found {
@@ -132,7 +131,7 @@ func named(found []Finding, name string) []Finding {
 	return out
 }
 
-// namesIn are the findings' names, each once, in their order.
+// namesIn returns the distinct names of findings, in order.
 func namesIn(found []Finding) []string {
 	var out []string
 	for _, f := range found {
@@ -143,12 +142,12 @@ func namesIn(found []Finding) []string {
 	return out
 }
 
-// TestTinyCacheIsNamed: buckets that the cache cannot hold are appended to, one
-// reading per update.
+// TestTinyCacheIsNamed: appends, one reading per update, go to buckets that do
+// not fit in the cache.
 func TestTinyCacheIsNamed(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t, "0")
-	p.fill(150, 700) // 6 MB or so
+	p.fill(150, 700) // about 6 MB
 	p.set("wiredTigerEngineRuntimeConfig", "cache_size=4MB")
 	found := p.appendUntil(func(found []Finding) bool {
 		return len(named(found, foundCache))+len(named(found, foundEviction)) > 0
@@ -163,13 +162,13 @@ func TestTinyCacheIsNamed(t *testing.T) {
 	}
 }
 
-// TestHistoryWindowIsNamedUntilTheAdviceIsFollowed: a checkpoint writes every
-// version of a bucket that the window asks for, and none when it asks for none.
+// TestHistoryWindowIsNamedUntilTheAdviceIsFollowed: checkpoints write every
+// version of a bucket within the window, and none without a window.
 func TestHistoryWindowIsNamedUntilTheAdviceIsFollowed(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t, "300")
 	p.fill(60, 60)
-	// diagnose says what appends and a checkpoint look like.
+	// diagnose appends, takes a checkpoint and returns the findings.
 	diagnose := func() []Finding {
 		for i := range 50 {
 			require.NoError(t, p.append(t.Context(), i))
@@ -187,7 +186,7 @@ func TestHistoryWindowIsNamedUntilTheAdviceIsFollowed(t *testing.T) {
 	assert.Contains(t, found[0].Action, advice)
 	p.set("minSnapshotHistoryWindowInSeconds", 0)
 	var after []Finding
-	for range 10 { // versions of before may still be on their way out
+	for range 10 { // earlier versions may still be on their way out
 		if after = diagnose(); len(after) == 0 {
 			break
 		}

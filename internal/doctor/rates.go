@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Rate is what two samples say together of something that is counted.
+// A Rate is computed from two samples, mostly of a counter.
 type Rate struct {
 	Name  string  `json:"name"`
 	Title string  `json:"title"`
@@ -58,7 +58,7 @@ const (
 	percent = 100
 )
 
-// rateRules are all rates, in the order in which they are shown.
+// rateRules are all rates in display order.
 var rateRules = []struct {
 	name, title, unit string
 	of                func(d *delta) float64
@@ -75,8 +75,8 @@ var rateRules = []struct {
 	{rateJournalBytes, "Journal written", "MB/s", func(d *delta) float64 { return d.perSecond("journal_written_bytes_total") / mega }},
 	{rateBlockBytes, "Files written", "MB/s", func(d *delta) float64 { return d.perSecond("block_written_bytes_total") / mega }},
 	{rateCheckpoints, "Checkpoints", "", func(d *delta) float64 { return d.grown(checkpoints) }},
-	// The engine counts a checkpoint's time when it ends; it may have begun before
-	// the first sample.
+	// The engine counts a checkpoint's time when it ends, so it may have begun
+	// before the first sample.
 	{rateCheckpointShare, "Time in checkpoints", "%", func(d *delta) float64 {
 		return math.Min(percent*d.perSecond("checkpoint_seconds_total"), percent)
 	}},
@@ -103,14 +103,14 @@ var rateRules = []struct {
 	{rateMachineBusy, "CPU busy, all processes of the host", "%", func(d *delta) float64 { return percent * d.now.machine.busySince(d.before.machine) }},
 }
 
-// A delta is two samples, and what of them can be compared.
+// A delta compares two samples.
 type delta struct {
 	before, now *sample
-	seconds     float64 // between the server's answers; NaN: they cannot be compared
-	busy, await float64 // of the disk; NaN likewise
+	seconds     float64 // between the server's answers; NaN: not comparable
+	busy, await float64 // of the disk; NaN: not comparable
 }
 
-// grown is how much counters have grown together.
+// grown is the growth of some counters, added up.
 func (d *delta) grown(keys ...key) float64 {
 	if math.IsNaN(d.seconds) {
 		return d.seconds
@@ -124,7 +124,7 @@ func (d *delta) grown(keys ...key) float64 {
 
 func (d *delta) perSecond(keys ...key) float64 { return d.grown(keys...) / d.seconds }
 
-// ofDisk is how fast one of the disk's counters has grown.
+// ofDisk is the growth per second of one of the disk's counters.
 func (d *delta) ofDisk(counter func(*diskSample) float64) float64 {
 	if math.IsNaN(d.busy) {
 		return d.busy
@@ -140,18 +140,18 @@ func mean(sum, n float64) float64 {
 	return sum / n
 }
 
-// rates are what two samples say together.
+// rates are computed from two samples.
 type rates struct {
 	Rates
 
-	over               time.Duration // between the samples; 0: there is one
+	over               time.Duration // between the samples; 0: there is only one
 	serverWhy, diskWhy string        // why there are none
 }
 
 // Rates are all rates, in the order of rateRules.
 type Rates []Rate
 
-// value returns NaN for a rate that is unknown.
+// value returns NaN if the rate is unknown.
 func (r Rates) value(name string) float64 {
 	for i := range r {
 		if r[i].Name == name {
@@ -161,7 +161,7 @@ func (r Rates) value(name string) float64 {
 	return math.NaN()
 }
 
-// operationSize is the mean size of a read or write of the disk in bytes.
+// operationSize is the mean size of the disk's reads and writes in bytes.
 func (r Rates) operationSize() float64 {
 	operations := r.value(rateDiskReads) + r.value(rateDiskWrites)
 	return (r.value(rateDiskReadBytes) + r.value(rateDiskWritten)) * mega / math.Max(operations, 1e-9)

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// A remedy is an action and what it costs. Its text is what `brim doctor` prints
-// and what the runbook says, where a word in braces is in capitals:
+// A remedy is an action and what it costs. `brim doctor` and the runbook have the
+// same text; words in braces are filled in, or in capitals in the runbook:
 //
 //	{disk} its device and kind, {path} of MongoDB's files, {stream} the flag that
 //	names the stream, {cache} the size to set, {has} and {memory} in MB
 //
-// A remedy with a condition is left out where that does not hold.
+// A remedy is left out where its condition does not hold.
 type remedy struct {
 	action, cost string
 	where        string // the condition in words, for the runbook; empty: always
@@ -34,7 +34,7 @@ func unless(when func(s *Seen) bool) func(s *Seen) bool {
 
 const restartOneByOne = "money, and a restart of MongoDB; on a replica set one member after the other"
 
-// remedies are those of more than one diagnosis.
+// remedies are those shared by several diagnoses.
 var remedies = map[string]remedy{
 	"merge": {
 		action: "merge more readings into one update: raise --flush-max of brim serve (5m by default), lower --flush-budget, and leave --max-readings-per-update at 0",
@@ -50,10 +50,10 @@ var remedies = map[string]remedy{
 	},
 	"compress": {
 		action: "write fewer bytes: restart the daemons with --compressor zstd, which applies to what is written from then on; brim move STREAM compresses the rest, faster with --share 100%",
-		cost:   "more CPU time at checkpoints and reads; brim move writes all that was stored before once more, which loads the disk and needs space on it meanwhile",
+		cost:   "more CPU time at checkpoints and reads; brim move writes all that was stored before once more, which loads the disk and needs space on it while it runs",
 	},
 	"shared disk": {
-		action: "find what else uses the disk: iostat -x 5 beside pidstat -d 5, and the volume's limits and neighbors where it is virtual",
+		action: "find what else uses the disk: iostat -x 5 and pidstat -d 5, and the limits and neighbors of a virtual volume",
 		cost:   "none",
 	},
 	"end readers": {
@@ -85,7 +85,7 @@ const (
 	costOfInterval = "a restart of MongoDB before 7"
 )
 
-// Remedies of a saturated CPU depend on how much of it is mongod's.
+// Remedies for a saturated CPU depend on mongod's share of it.
 var cpuRemedies = []remedy{
 	{
 		action: "find what runs on this host (top), and move what is not needed here: all processes together take {hostCPU} % of the CPU, and mongod's part is not known yet",
@@ -94,7 +94,7 @@ var cpuRemedies = []remedy{
 		when:   func(s *Seen) bool { return math.IsNaN(s.ownCPU()) && s.Rate(rateMachineBusy) >= foreign },
 	},
 	{
-		action: "find what else runs on this host (top), and move what is not needed here: everything beside mongod, brim serve too if it runs here, takes {otherCPU} % of the CPU, and mongod {ownCPU} %",
+		action: "find what else runs on this host (top), and move what is not needed here: everything except mongod, including brim serve if it runs here, takes {otherCPU} % of the CPU, and mongod {ownCPU} %",
 		cost:   "another host for it",
 		where:  "others take a quarter of it or more",
 		when:   func(s *Seen) bool { return s.Rate(rateMachineBusy)-s.ownCPU() >= foreign },
@@ -104,16 +104,16 @@ var cpuRemedies = []remedy{
 	{action: "give MongoDB more CPUs: a larger host", cost: restartOneByOne},
 }
 
-// foreign is the share of a host's CPU in percent from which on it is worth
-// asking what takes it.
+// foreign is the share of a host's CPU in percent from which other processes
+// are worth a look.
 const foreign = 25
 
-// ownCPU is the share of the CPUs that mongod uses, in percent.
+// ownCPU is mongod's share of the CPUs in percent.
 func (s *Seen) ownCPU() float64 { return percent * s.Rate(rateProcessors) / s.Server.Processors }
 
 func (s *Seen) mongodNeedsCPU() bool { return !(s.ownCPU() < foreign) }
 
-// othersUseDisk reports whether most of what a disk moves is not MongoDB's: a
+// othersUseDisk reports whether most of a disk's traffic is not MongoDB's: a
 // backup that copies files, another database, the daemon's journal.
 func (s *Seen) othersUseDisk() bool {
 	own, all := s.moved()
@@ -122,15 +122,14 @@ func (s *Seen) othersUseDisk() bool {
 
 func (s *Seen) isReplicaSet() bool { return s.Server.Topology != standalone }
 
-// defaultCache is what mongod takes for its cache by default, of so many bytes of
-// memory: half of what exceeds 1 GiB, and at least 256 MiB.
+// defaultCache is mongod's default cache size: half of the memory beyond 1 GiB,
+// and at least 256 MiB.
 func defaultCache(memory float64) float64 { return max((memory-1024*mebi)/2, 256*mebi) }
 
-// leastHeadroom is how many times as large a cache must become for it to be
-// worth a change.
+// leastHeadroom is the factor by which a cache must grow to be worth a change.
 const leastHeadroom = 1.25
 
-// wantedCache is the cache to set, in bytes; 0: unknown.
+// wantedCache is the recommended cache size in bytes; 0: unknown.
 func (s *Seen) wantedCache() float64 {
 	if s.Server.MemoryBytes > 0 {
 		return min(2*s.Server.CacheBytes, defaultCache(s.Server.MemoryBytes))
@@ -142,7 +141,7 @@ func (s *Seen) cacheMayGrow() bool {
 	return s.Server.CacheBytes <= 0 || s.wantedCache() >= leastHeadroom*s.Server.CacheBytes
 }
 
-// fill puts what was seen in place of the words in braces.
+// fill replaces the words in braces with what was seen.
 func (r remedy) fill(s *Seen) string {
 	cache, stream := "2G", ""
 	if want := s.wantedCache(); want >= mebi {
@@ -160,9 +159,9 @@ func (r remedy) fill(s *Seen) string {
 
 var inBraces = regexp.MustCompile(`\{\w+\}`)
 
-// Runbook returns the runbook's chapters about the diagnoses and their remedies,
-// which a test of deploy/ holds RUNBOOK.md to. A remedy of several diagnoses has
-// its text in the second chapter.
+// Runbook returns the runbook's chapters about the diagnoses and their remedies;
+// a test in deploy/ compares RUNBOOK.md with them. A remedy shared by several
+// diagnoses has its text in the second chapter.
 func Runbook() string {
 	uses := make(map[string]int)
 	for i := range diagnoses {

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// actions are what one diagnosis says is to be done.
+// actions are the actions for one diagnosis.
 func actions(name string, s *Seen) (texts []string) {
 	for i := range diagnoses {
 		for _, r := range diagnoses[i].remedies {
@@ -22,8 +22,8 @@ func actions(name string, s *Seen) (texts []string) {
 	return texts
 }
 
-// TestMoreCacheOnlyWhereThereIsMemory: a cache larger than its machine has the
-// system end mongod.
+// TestMoreCacheOnlyWhereThereIsMemory: with a cache larger than the memory, the
+// system would kill mongod.
 func TestMoreCacheOnlyWhereThereIsMemory(t *testing.T) {
 	t.Parallel()
 	const gibi = 1 << 30
@@ -64,7 +64,7 @@ func TestMemoryIsRead(t *testing.T) {
 func TestOtherUsersOfTheDiskAreTheFirstRemedy(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		own, each float64 // bytes of MongoDB in all; of an operation
+		own, each float64 // bytes: of MongoDB in all; per operation
 		want      string
 		others    bool
 	}{
@@ -102,7 +102,7 @@ func TestJournalSyncsDescribeARemoteDisk(t *testing.T) {
 	assert.Contains(t, Diagnose(s)[0].Evidence, whyElsewhere+"; what is known of it: a sync of MongoDB's journal, which writes wait for, took 40 ms")
 }
 
-// TestStandaloneServerHasNoAdviceAboutMembers that may lag.
+// TestStandaloneServerHasNoAdviceAboutMembers, since it has none that may lag.
 func TestStandaloneServerHasNoAdviceAboutMembers(t *testing.T) {
 	t.Parallel()
 	for topology, member := range map[string]bool{"standalone": false, "replica_set": true} {
@@ -117,11 +117,11 @@ func TestStandaloneServerHasNoAdviceAboutMembers(t *testing.T) {
 	}
 }
 
-// TestFirstRemedyOfABusyCPU depends on who uses it.
+// TestFirstRemedyOfABusyCPU depends on what uses it.
 func TestFirstRemedyOfABusyCPU(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		own, all float64 // processors of two; % of the machine
+		own, all float64 // of two CPUs; % of the machine
 		first    string
 	}{
 		"others do":                   {0.2, 95, "what else runs on this host"},
@@ -134,9 +134,9 @@ func TestFirstRemedyOfABusyCPU(t *testing.T) {
 	}
 }
 
-// TestCPUUseOfOtherProcesses: brim serve may be one of them.
+// TestCPUUseOfOtherProcesses, which may include brim serve.
 func TestCPUUseOfOtherProcesses(t *testing.T) {
 	t.Parallel()
 	s := Seen{Server: Server{Processors: 2}, Rates: []Rate{{Name: rateProcessors, Value: 0.02}, {Name: rateMachineBusy, Value: 97.8}}}
-	assert.Contains(t, actions(foundProcessor, &s)[0], "everything beside mongod, brim serve too if it runs here, takes 96.8 % of the CPU, and mongod 1 %")
+	assert.Contains(t, actions(foundProcessor, &s)[0], "everything except mongod, including brim serve if it runs here, takes 96.8 % of the CPU, and mongod 1 %")
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestSettingThatSlowsWritesIsReportedOnce, with the diagnosis.
+// TestSettingThatSlowsWritesIsReportedOnce, as part of the diagnosis.
 func TestSettingThatSlowsWritesIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	window := &Finding{Name: "setting_history_window", Cause: "history window: …"}

@@ -110,8 +110,8 @@ func TestStatusThatLacksTheEngineSaysWhy(t *testing.T) {
 	}
 }
 
-// TestNoCheckpointYet: the server says that the last took 0 ms when there was
-// none, which is not the same.
+// TestNoCheckpointYet: the server reports 0 ms for the last checkpoint if there
+// was none, which is not the same.
 func TestNoCheckpointYet(t *testing.T) {
 	t.Parallel()
 	raw, err := bson.Marshal(bson.D{{Key: "storageEngine", Value: bson.D{{Key: "name", Value: "wiredTiger"}}}, {Key: "wiredTiger", Value: bson.D{{Key: "checkpoint", Value: bson.D{
@@ -141,9 +141,9 @@ func TestCollectionsAreRead(t *testing.T) {
 	assert.Equal(t, 246.0, two.closes[3])
 }
 
-// FuzzStatus: whatever a server answers, a look ends in values or NaN.
+// FuzzStatus: whatever a server answers, figures are values or NaN.
 func FuzzStatus(f *testing.F) {
-	// Small ones: of the recorded ones each takes long to shrink and to change
+	// Small seeds: the recorded answers are slow to shrink and rarely mutate
 	// where it matters.
 	for _, seed := range []bson.D{
 		{},
@@ -161,11 +161,11 @@ func FuzzStatus(f *testing.F) {
 		s, why := parseStatus(raw, noon)
 		now := sample{at: noon, server: s, serverWhy: why, disk: unseenDisk(whyElsewhere),
 			collections: map[string]collection{"readings": parseCollection([]bson.Raw{raw}, true)}}
-		require.Len(t, signals(now, ratesBetween(now, now), nil), len(rules))
+		require.Len(t, signals(now, ratesBetween(now, now), nil), len(signalRules))
 	})
 }
 
-// TestSecondaryIsRecognized: slow writes do not show there.
+// TestSecondaryIsRecognized, since slow writes do not show there.
 func TestSecondaryIsRecognized(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -17,20 +17,20 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// sampleTime bounds how long documents of one stream are read to try compressors
-// on; it also ends at sampleBytes.
+// sampleTime bounds how long documents of a stream are read to try compressors
+// on; sampleBytes bounds them as well.
 const sampleTime = 2 * time.Second
 
 // CheckSettings asks how MongoDB is set up and returns findings of kind Setting:
-// what costs without need, or promises less than it seems to. Each is backed by the
-// last samples. Findings of kind Unseen say what could not be examined.
+// settings that cost performance needlessly, or promise less than they seem to, as
+// the last samples confirm. Findings of kind Unseen say what could not be examined.
 //
 //	commands            ─▶ facts ─▶ settingRules ─▶ findings
 //	the last samples    ─────┤
 //	sample of documents ─────┘ packed with snappy and zstd (compressor.go)
 //
-// Nothing is changed. It takes some 20 ms, and up to 2 s for each stream. It fails
-// if MongoDB does not answer or ctx ends.
+// Nothing is changed. It takes some 20 ms, plus up to 2 s per stream. It fails if
+// MongoDB does not answer or ctx ends.
 func (m *Monitor) CheckSettings(ctx context.Context) ([]Finding, error) {
 	f := m.facts()
 	if err := f.gather(ctx); err != nil {
@@ -46,16 +46,16 @@ func (m *Monitor) facts() *facts {
 	}
 }
 
-// A server answers questions about a MongoDB: a Monitor, or in tests a recording.
+// A server answers questions about MongoDB: a Monitor, or in tests a recording.
 type server interface {
-	// run runs a command that reads on the database admin.
+	// run runs a read command on the admin database.
 	run(ctx context.Context, command bson.D) (bson.Raw, error)
-	// aggregate returns documents until it has maxBytes of them, also with an error.
+	// aggregate returns documents up to maxBytes, even with an error.
 	aggregate(ctx context.Context, collection string, pipeline mongo.Pipeline, maxBytes int) ([]bson.Raw, error)
 }
 
 func (m *Monitor) aggregate(ctx context.Context, collection string, pipeline mongo.Pipeline, maxBytes int) (out []bson.Raw, err error) {
-	const batch = 32 // of full buckets, some MiB
+	const batch = 32 // some MiB of full buckets
 	cursor, err := m.database.Collection(collection).Aggregate(ctx, pipeline, options.Aggregate().SetBatchSize(batch))
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (m *Monitor) aggregate(ctx context.Context, collection string, pipeline mon
 	return out, cursor.Err()
 }
 
-// facts are all that the rules judge.
+// facts are the input of the rules.
 type facts struct {
 	server     server
 	view       *view // the last samples
@@ -84,7 +84,7 @@ type facts struct {
 	refusals []refusal
 }
 
-// judge applies the rules. A finding without a kind is of kind Setting.
+// judge applies the rules. A finding's default kind is Setting.
 func (f *facts) judge(table []settingRule) []Finding {
 	var out []Finding
 	for _, r := range table {
@@ -113,14 +113,14 @@ type memberState struct {
 	Applied time.Time `bson:"optimeDate"`
 }
 
-// A refusal is a question that was not answered, and what its answer is for.
+// A refusal is a question without an answer, and what the answer is needed for.
 type refusal struct {
-	why           string // where it is not permitted: as in helps
+	why           string // why it is not permitted, as in helps
 	command, need string
 	err           error
 }
 
-// note records a question that was not answered, unless there is nothing to answer.
+// note records a question without an answer, unless there is nothing to answer.
 func (f *facts) note(why, command, need string, err error) {
 	const noReplicationEnabled = 76
 	if err != nil && !hasCode(err, codeNamespaceNotFound, noReplicationEnabled) {
@@ -184,8 +184,7 @@ func (f *facts) run(ctx context.Context, command string, options ...string) erro
 	return nil
 }
 
-// ask is run for a command that may be refused. The answer is decoded into into, unless that is
-// nil.
+// ask runs a command that may be refused. The answer is decoded into into unless that is nil.
 func (f *facts) ask(ctx context.Context, need string, into any, command string, options ...string) {
 	err := f.run(ctx, command, options...)
 	if err == nil && into != nil {
@@ -203,14 +202,14 @@ func (f *facts) text(command string, path ...string) string {
 	return text(f.answers[command], path...)
 }
 
-// collection is the one that a stream is written to, as it was last sampled.
+// collection is the one that a stream is written to, as last sampled.
 func (f *facts) collection(s Stream) collection { return f.view.last.collections[s.Name] }
 
 // value is a figure of the last sample; NaN: unknown.
 func (f *facts) value(k key) float64 { return f.view.last.server.value(k) }
 
-// growth is how much a counter has grown since the sample before; if there is none,
-// since the server's start.
+// growth is how much a counter has grown since the previous sample, or else since
+// the server's start.
 func (f *facts) growth(k key) float64 {
 	if f.view.rates.serverWhy == "" {
 		return f.value(k) - f.view.before.value(k)
@@ -229,7 +228,7 @@ func (f *facts) rate(k key) float64 {
 	return f.value(k) / f.view.last.server.uptime
 }
 
-// period describes what growth and rate are of, as in "in the last 10s".
+// period describes the period of growth and rate, as in "in the last 10s".
 func (f *facts) period() string {
 	switch {
 	case f.view.rates.serverWhy == "":
@@ -240,7 +239,7 @@ func (f *facts) period() string {
 	return "on average since the server's start " + config.FormatDuration(coarse(time.Duration(f.view.last.server.uptime*float64(time.Second)))) + " ago"
 }
 
-// coarse rounds a long time.
+// coarse rounds long durations.
 func coarse(d time.Duration) time.Duration {
 	if d >= time.Hour {
 		return d.Round(time.Minute)
@@ -248,7 +247,7 @@ func coarse(d time.Duration) time.Duration {
 	return d.Round(time.Second)
 }
 
-// size writes bytes, as in 1.5 GiB.
+// size formats bytes, as in 1.5 GiB.
 func size(bytes float64) string {
 	if math.IsNaN(bytes) || bytes < 0 {
 		return "an unknown number of bytes"
@@ -262,8 +261,8 @@ type settingRule struct {
 	find func(*facts) []Finding
 }
 
-// settingRules are shown in this order. To add one, add a row. They are about what
-// Brim pays for: it asks for w: majority and j: true itself, so it needs no defaults.
+// settingRules are in display order. To add one, add a row. Only what Brim pays for
+// counts: it asks for w: majority and j: true itself, so the defaults do not matter.
 var settingRules = []settingRule{
 	{"history window", historyWindow},
 	{"topology", topology},
@@ -279,13 +278,13 @@ var settingRules = []settingRule{
 	{"unseen", unseenSettings},
 }
 
-// advice is a single finding.
+// advice returns a single finding.
 func advice(name, cause, evidence, action, cost string) []Finding {
 	return []Finding{{Name: "setting_" + name, Cause: cause, Evidence: evidence, Action: action, Cost: cost}}
 }
 
-// historyWindow: a replica set keeps every replaced version of a document for as
-// long as the window, and each append to a bucket makes one.
+// historyWindow: a replica set keeps each replaced version of a document for the
+// length of the window, and each append to a bucket makes one.
 func historyWindow(f *facts) []Finding {
 	const name = "minSnapshotHistoryWindowInSeconds"
 	window := f.number("getParameter", name)
@@ -313,8 +312,8 @@ func topology(f *facts) []Finding {
 			"two thirds of the appends a second, where it was measured. Set minSnapshotHistoryWindowInSeconds to 0 with it")
 }
 
-// arbiters vote and hold no data: with one of three, a majority needs every member
-// that holds data.
+// arbiters vote but hold no data: with one among three members, a majority needs
+// every data-bearing member.
 func arbiters(f *facts) []Finding {
 	var names []string
 	voters, holding := 0, 0
@@ -343,11 +342,11 @@ func arbiters(f *facts) []Finding {
 		"a machine with the disk for all data; the first copy reads all of it from another member; no restart")
 }
 
-// leastLag is where a member starts to lag. Members of an idle set exchange
-// heartbeats every two seconds and write something every ten.
+// leastLag is where a member starts to lag. In an idle set, heartbeats come
+// every two seconds and writes every ten.
 const leastLag = 30 * time.Second
 
-// members that are away or behind.
+// members finds members that are away or behind.
 func members(f *facts) []Finding {
 	const primary, secondary, arbiter = 1, 2, 7 // states
 	var newest time.Time
@@ -358,7 +357,7 @@ func members(f *facts) []Finding {
 	}
 	var behind []string
 	for _, m := range f.states {
-		var delay time.Duration // on purpose
+		var delay time.Duration // configured
 		if i := slices.IndexFunc(f.members, func(c member) bool { return c.Host == m.Name }); i >= 0 {
 			delay = time.Duration(f.members[i].Delay * float64(time.Second))
 		}
@@ -381,12 +380,12 @@ func members(f *facts) []Finding {
 		"none to check; a member further behind than the oplog reaches must copy all data again")
 }
 
-// leastHeldBack is for how many seconds in a second writes must have waited: less
-// is the cost of taking a ticket.
+// leastHeldBack is the least time per second for which writes must have waited:
+// below that, it is the cost of taking a ticket.
 const leastHeldBack = 0.05
 
-// flowControl: the primary admits few writes while the majority is behind. No
-// signal of its own engine or disk shows that.
+// flowControl: the primary admits few writes while the majority lags. Its own
+// engine and disk show no sign of that.
 func flowControl(f *facts) []Finding {
 	waited := f.rate(flowControlSeconds)
 	if f.topology != replicaSet || !(waited >= leastHeldBack) {
@@ -401,14 +400,14 @@ func flowControl(f *facts) []Finding {
 }
 
 const (
-	// longWait in ms is where waiting for the majority is most of a write: a sync of
-	// the journal there and a round trip take a few milliseconds.
+	// longWait in ms is a wait for the majority that makes up most of a write: a
+	// sync of its journal and a round trip take a few milliseconds.
 	longWait = 50
-	// fewWaits say nothing: a starting server waits for the others to start.
+	// fewWaits say nothing: a starting server waits for the others.
 	fewWaits = 100
 )
 
-// majorityWaits: writes that wait long for the other members.
+// majorityWaits finds writes that wait long for the other members.
 func majorityWaits(f *facts) []Finding {
 	number := f.growth(majorityWaitsTotal)
 	each := f.growth(majorityWaitSeconds) / number / millis
@@ -420,16 +419,16 @@ func majorityWaits(f *facts) []Finding {
 		others = "this server's own journal, since it is the only member"
 	}
 	return advice("write_concern", "write concern: writes wait long for their acknowledgement",
-		fmt.Sprintf("%s writes waited %s ms each for %s %s; Brim's acks of stored wait for it, those of journaled do not", round(number), round(each), others, f.period()),
+		fmt.Sprintf("%s writes waited %s ms each for %s %s; Brim's acks wait for it at level stored, not at journaled", round(number), round(each), others, f.period()),
 		"check the members' disks and the network between them (brim doctor at each); place members near each other; or let the daemon acknowledge earlier: --ack journaled",
 		"with --ack journaled a reading is on the daemon's own disk, and not yet with a majority, when the sensor gets its answer")
 }
 
-// mostCache is the part of the memory above which a cache leaves too little for
-// connections, sorts, the file system, and other programs.
+// mostCache is the share of the memory above which a cache leaves too little
+// for connections, sorts, the file system, and other programs.
 const mostCache = 0.8
 
-// cacheAgainstMemory: a cache for which the machine is too small.
+// cacheAgainstMemory finds a cache that is too large for the machine.
 func cacheAgainstMemory(f *facts) []Finding {
 	cache, memory := f.value(cacheMax), f.view.last.memory
 	if memory == 0 || !(cache > mostCache*memory) {
@@ -442,14 +441,13 @@ func cacheAgainstMemory(f *facts) []Finding {
 }
 
 const (
-	ownInterval  = 60.0  // s from one checkpoint to the next, by default
-	mostInterval = 300.0 // the longest that is published as sensible
+	ownInterval  = 60.0  // s between checkpoints, by default
+	mostInterval = 300.0 // the longest that is publicly recommended
 )
 
-// interval is the time from one checkpoint to the next in s that is in force; NaN:
-// unknown.
+// interval is the time between checkpoints in effect, in s; NaN: unknown.
 func (f *facts) interval() float64 {
-	if majorOf(f.view.Server.Version) >= 7 { // an older one reports the parameter and goes on as it was started
+	if majorOf(f.view.Server.Version) >= 7 { // older servers report the parameter but keep the interval they started with
 		if delay := f.number("getParameter", "syncdelay"); !(delay < 0) {
 			return delay
 		}
@@ -462,12 +460,13 @@ func (f *facts) interval() float64 {
 	return seconds
 }
 
-// checkpointAdvice is about the interval, with what sets it to some seconds.
+// checkpointAdvice recommends an interval in seconds, with the command that
+// sets it.
 func (f *facts) checkpointAdvice(seconds float64, cause, evidence, cost string) []Finding {
 	return advice("checkpoint", "checkpoints: "+cause, evidence+f.checkpointsTaken(), strings.ReplaceAll(setInterval, "{seconds}", plain(seconds)), costOfInterval+cost)
 }
 
-// checkpointsTaken describes the checkpoints that were counted.
+// checkpointsTaken describes the counted checkpoints.
 func (f *facts) checkpointsTaken() string {
 	n := f.growth(checkpoints)
 	if math.IsNaN(n) {
@@ -480,15 +479,15 @@ func (f *facts) checkpointsTaken() string {
 	return text
 }
 
-// Bounds from which on an interval is too short.
+// Bounds for an interval that is too short.
 const (
-	mostOfTheTime = 1.0 / 3 // of it a checkpoint is running
-	muchWritten   = 1 << 20 // bytes/s by checkpoints
+	mostOfTheTime = 1.0 / 3 // a checkpoint is running
+	muchWritten   = 1 << 20 // bytes/s written by checkpoints
 	rewritten     = 2.0     // times the journal's bytes
 )
 
-// checkpointInterval: none are taken, or so rarely that recovery takes long, or they
-// run most of the time, or write the same pages again and again.
+// checkpointInterval: there are no checkpoints, or so few that recovery takes long,
+// or they run most of the time or write the same pages again and again.
 func checkpointInterval(f *facts) []Finding {
 	interval := f.interval()
 	each := f.value(checkpointLast)
@@ -500,7 +499,7 @@ func checkpointInterval(f *facts) []Finding {
 	if !math.IsNaN(logged) {
 		grew = fmt.Sprintf("; the journal grew by %s a second %s", size(logged), f.period())
 	}
-	running := each / (each + interval) // part of the time in which one does
+	running := each / (each + interval) // share of the time in which a checkpoint runs
 	longer := min(max(math.Ceil(4*each/30)*30, ownInterval), mostInterval)
 	replayed := fmt.Sprintf("; after a crash the journal of up to %s s is replayed", plain(longer))
 	switch {
@@ -513,7 +512,7 @@ func checkpointInterval(f *facts) []Finding {
 		}
 		return f.checkpointAdvice(ownInterval, "the interval is so long that recovery from a crash takes long",
 			"it is "+plain(interval)+" s"+grew, "; pages that are changed again and again are written more often")
-	case running >= mostOfTheTime && longer > interval: // else it is the disk or the CPU, and not the interval
+	case running >= mostOfTheTime && longer > interval: // otherwise the disk or the CPU is the cause, not the interval
 		return f.checkpointAdvice(longer, "the interval is too short, one is running most of the time",
 			fmt.Sprintf("one takes %s s and begins %s s after the last one ended, so it runs %s %% of the time", round(each), plain(interval), round(percent*running)),
 			replayed+", and each checkpoint writes more at once")
@@ -525,14 +524,14 @@ func checkpointInterval(f *facts) []Finding {
 	return nil
 }
 
-// An indexUse is how one index is used, on all shards together.
+// An indexUse is the use of one index across all shards.
 type indexUse struct {
 	name   string
 	key    []string // fields
-	used   float64  // times
+	used   float64  // number of uses
 	since  time.Time
 	hidden bool
-	bound  bool // it does more than speed up queries: it is unique, or removes old documents
+	bound  bool // it does more than speed up queries: it is unique or removes old documents
 }
 
 // indexUses asks how often each index was used.
@@ -569,24 +568,23 @@ func (f *facts) indexUses(ctx context.Context, collection string) ([]indexUse, e
 		}
 		out[i].used += s.Use.Times
 		if s.Use.Since.After(out[i].since) {
-			out[i].since = s.Use.Since // what holds for all shards
+			out[i].since = s.Use.Since // the latest applies to all shards
 		}
 	}
 	return out, nil
 }
 
-// leastUnused is how long an index must have been unused: by then a daily query has
-// run once.
+// leastUnused is how long an index must be unused: a daily query has run by then.
 const leastUnused = 24 * time.Hour
 
 var (
-	// needed are indexes that Brim makes, and MongoDB's own.
+	// needed are Brim's indexes and MongoDB's own.
 	needed = []string{"_id_", "brim_retention", "brim_sensor_time"}
-	// appended are the fields of a bucket's document that an append changes.
+	// appended are the fields of a bucket document that an append changes.
 	appended = []string{"count", "bytes", "last", "first", "measurements", "stats", "w", "full"}
 )
 
-// unusedIndexes cost each write and speed up nothing.
+// unusedIndexes finds indexes that cost every write and speed up nothing.
 func unusedIndexes(f *facts) []Finding {
 	var out []Finding
 	for _, s := range f.streams {
@@ -619,9 +617,9 @@ func unusedIndexes(f *facts) []Finding {
 	return out
 }
 
-// unseenSettings reports what could not be examined: a finding for each role that
-// would help, and one for each answer that no role gives. What the samples lack is
-// reported by Diagnose.
+// unseenSettings reports what could not be examined: one finding for each role
+// that would help, and for each answer that no role provides. Diagnose reports
+// what the samples lack.
 func unseenSettings(f *facts) []Finding {
 	var out []Finding
 	add := func(cause, evidence, action, cost string) {

@@ -17,8 +17,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/generation"
 )
 
-// advised takes a sample and returns the finding about a setting whose cause contains
-// the words, nil if there is none.
+// advised takes a sample and returns the setting finding whose cause contains the
+// words, or nil.
 func advised(t *testing.T, b *bench, words string) *Finding {
 	t.Helper()
 	b.Sample(t.Context())
@@ -34,7 +34,7 @@ func advised(t *testing.T, b *bench, words string) *Finding {
 	return nil
 }
 
-// follow carries out what an advice says between db.adminCommand(…).
+// follow runs the command that an advice quotes in db.adminCommand(…).
 func follow(t *testing.T, db *mongo.Database, advice *Finding) {
 	t.Helper()
 	_, command, ok := strings.Cut(advice.Action, "db.adminCommand({setParameter: 1, ")
@@ -46,8 +46,8 @@ func follow(t *testing.T, db *mongo.Database, advice *Finding) {
 	require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), parameter).Err())
 }
 
-// TestTheHistoryWindowIsNamed of a replica set, also while it is idle, until
-// the advice is followed.
+// TestTheHistoryWindowIsNamed for a replica set, even while idle, until the
+// advice is followed.
 func TestTheHistoryWindowIsNamed(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{Parameters: map[string]string{"minSnapshotHistoryWindowInSeconds": "300"}})
@@ -79,7 +79,8 @@ func TestTheHistoryWindowIsNamed(t *testing.T) {
 	assert.Nil(t, advised(t, b, "minSnapshotHistoryWindowInSeconds"), "what is inserted leaves no old versions")
 }
 
-// TestEmbeddedMongodHasNoSettingsFindings: a daemon's own mongod has good settings.
+// TestEmbeddedMongodHasNoSettingsFindings: the daemon's own mongod is well
+// configured.
 func TestEmbeddedMongodHasNoSettingsFindings(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
@@ -92,7 +93,7 @@ func TestEmbeddedMongodHasNoSettingsFindings(t *testing.T) {
 	assert.Empty(t, found)
 }
 
-// TestAStandaloneServerIsNamed, which keeps no history whatever the window is.
+// TestAStandaloneServerIsNamed, though it keeps no history whatever the window.
 func TestAStandaloneServerIsNamed(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{Standalone: true})
@@ -101,8 +102,8 @@ func TestAStandaloneServerIsNamed(t *testing.T) {
 	assert.Nil(t, advised(t, b, "minSnapshotHistoryWindowInSeconds"))
 }
 
-// TestZstdIsAdvisedForWhatItSaves, to what MongoDB makes of it: about as the
-// sample said.
+// TestZstdIsAdvisedForWhatItSaves: the estimate is close to what MongoDB then
+// achieves.
 func TestZstdIsAdvisedForWhatItSaves(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
@@ -138,12 +139,12 @@ func TestZstdIsAdvisedForWhatItSaves(t *testing.T) {
 	require.NotNil(t, trial)
 	snappy, zstd := f.view.last.collections["readings"], f.view.last.collections["moved"]
 	assert.Equal(t, "zstd", zstd.compressor)
-	// How full the pages are differs from one filling to the next by some percent.
+	// The fill of pages varies by a few percent between runs.
 	assert.InEpsilon(t, (zstd.storage-zstd.free)/(snappy.storage-snappy.free), float64(trial.packed[store.Zstd])/float64(trial.packed[store.Snappy]), 0.3)
 }
 
-// TestAnIndexThatNothingUsesIsNamed until it is dropped; one that is used is
-// not, nor are Brim's own.
+// TestAnIndexThatNothingUsesIsNamed until it is dropped; indexes in use and
+// Brim's own are not.
 func TestAnIndexThatNothingUsesIsNamed(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)

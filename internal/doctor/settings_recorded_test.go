@@ -18,12 +18,12 @@ import (
 // A recording is a server that answers from a file.
 type recording struct {
 	answers   bson.D
-	documents []bson.Raw // that a sample finds
+	documents []bson.Raw // the answer to a sample
 	sampled   mongo.Pipeline
 	from      string // the collection of the last sample
 }
 
-// scene reads one of testdata.
+// scene reads a recording from testdata.
 func scene(t *testing.T, name string) *recording {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", "settings", name+".json"))
@@ -33,7 +33,7 @@ func scene(t *testing.T, name string) *recording {
 	return r
 }
 
-// answer returns what was recorded under a name, or the error.
+// answer returns the answer recorded under a name, or the recorded error.
 func (r *recording) answer(name string) (bson.D, error) {
 	for _, e := range r.answers {
 		if e.Key != name {
@@ -81,7 +81,7 @@ func (r *recording) aggregate(_ context.Context, collection string, pipeline mon
 	return out, nil
 }
 
-// look is what a monitor would have seen of the server.
+// look returns the sample that a monitor would have taken of the server.
 func (r *recording) look(t *testing.T) sample {
 	t.Helper()
 	out := sample{at: recordedAt, answered: true, serverWhy: whyNotPermitted, disk: unseenDisk(whyElsewhere), collections: make(map[string]collection)}
@@ -104,8 +104,7 @@ func (r *recording) look(t *testing.T) sample {
 	return out
 }
 
-// set changes an answer. A step of the path is a name, or a position in an
-// array.
+// set changes an answer. A step of the path is a name or an array index.
 func (r *recording) set(value any, path ...any) { r.answers = put(r.answers, value, path).(bson.D) }
 
 func put(in, value any, path []any) any {
@@ -129,14 +128,14 @@ func put(in, value any, path []any) any {
 	panic("a path has names and positions")
 }
 
-// streams of the recorded servers.
+// streams are the streams on the recorded servers.
 var streams = []Stream{{Name: "readings", Storage: store.Bucket}, {Name: "series", Storage: store.TimeSeries}}
 
 // recordedAt is within the hour after the files were recorded, so that no index
 // is unused for long.
 var recordedAt = time.Date(2026, 11, 21, 20, 30, 0, 0, time.UTC)
 
-// facts are those of the server as it is now, after it was as before.
+// facts are the server's now, with before as the previous sample.
 func (r *recording) facts(t *testing.T, before *recording) *facts {
 	t.Helper()
 	var first view

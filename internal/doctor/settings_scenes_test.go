@@ -15,7 +15,7 @@ func causes(found []Finding) []string {
 	return out
 }
 
-// TestRecordedServers as they were.
+// TestRecordedServers without changes.
 func TestRecordedServers(t *testing.T) {
 	t.Parallel()
 	history := "history window: minSnapshotHistoryWindowInSeconds is 300, which bucket streams pay for and do not need"

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSettingsUseRatesBetweenSamples, of the same process.
+// TestSettingsUseRatesBetweenSamples of one process.
 func TestSettingsUseRatesBetweenSamples(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "replica-set-6.0.5")
@@ -19,18 +19,18 @@ func TestSettingsUseRatesBetweenSamples(t *testing.T) {
 	require.Len(t, found, 1)
 	assert.Contains(t, found[0].Evidence, "1,500 old versions a second were written to the history store in the last 10s")
 
-	r.set(101, "serverStatus", "pid") // it was started anew
+	r.set(101, "serverStatus", "pid") // a restart
 	found = ask(t, r, settingRules, before)
 	require.Len(t, found, 1)
 	assert.Contains(t, found[0].Evidence, "667 old versions a second were written to the history store on average since the server's start 23s ago")
 
-	found = ask(t, r, settingRules, scene(t, "no-role-6.0.5")) // that reported nothing
+	found = ask(t, r, settingRules, scene(t, "no-role-6.0.5")) // reported nothing
 	require.Len(t, found, 1)
 	assert.Contains(t, found[0].Evidence, "on average since the server's start")
 }
 
-// TestSettingsUseWaitsBetweenSamples: what a server waited for when it started
-// is forgotten.
+// TestSettingsUseWaitsBetweenSamples: waits during the server's start no longer
+// count.
 func TestSettingsUseWaitsBetweenSamples(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "replica-set-7.0")

@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// TestGoodSettingsHaveNoFindings, in any version.
+// TestGoodSettingsHaveNoFindings in any version.
 func TestGoodSettingsHaveNoFindings(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"replica-set-6.0.5", "replica-set-7.0", "replica-set-8.0"} {
@@ -19,7 +19,7 @@ func TestGoodSettingsHaveNoFindings(t *testing.T) {
 	}
 }
 
-// Paths to what the settingRules read.
+// Paths that the settingRules read.
 var (
 	history    = []any{"getParameter", "minSnapshotHistoryWindowInSeconds"}
 	syncDelay  = []any{"getParameter", "syncdelay"}
@@ -33,8 +33,8 @@ func enginePath(section, name string) []any {
 	return []any{"serverStatus", "wiredTiger", section, name}
 }
 
-// A fault is a change of a healthy server, the rule that finds it, and what the
-// finding has to say.
+// A fault is a change to a healthy server, the rule that finds it, and the
+// expected finding.
 type fault struct {
 	scene  string // empty: replica-set-6.0.5
 	change func(r *recording)
@@ -176,8 +176,7 @@ var faults = map[string]fault{
 	},
 }
 
-// TestEachRuleFindsItsFault, alone, and is the only one that does: without it
-// nothing is found.
+// TestEachRuleFindsItsFault, alone: without the rule nothing is found.
 func TestEachRuleFindsItsFault(t *testing.T) {
 	t.Parallel()
 	for name, f := range faults {
@@ -213,7 +212,7 @@ func TestEachRuleFindsItsFault(t *testing.T) {
 	}
 }
 
-// TestEachRuleHasAFault that fails when it is removed.
+// TestEachRuleHasAFault, so that its removal fails a test.
 func TestEachRuleHasAFault(t *testing.T) {
 	t.Parallel()
 	for _, r := range settingRules {
@@ -238,7 +237,7 @@ func indexAt(r *recording, name string) int {
 	panic("no index " + name)
 }
 
-// full makes the recorded collection one of 6 GiB in files of 2 GiB.
+// full makes the recorded collection 6 GiB in files of 2 GiB.
 func full(r *recording) {
 	stats := []any{"$collStats readings", "docs", 0, "storageStats"}
 	for name, v := range map[string]int64{"size": 6 << 30, "count": 100_000, "storageSize": 2 << 30} {

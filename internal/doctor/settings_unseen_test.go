@@ -12,7 +12,7 @@ import (
 )
 
 // TestAMissingRoleIsNamedOnce, with what it would show and the command that
-// grants it; the rest is examined.
+// grants it; everything else is examined.
 func TestAMissingRoleIsNamedOnce(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "no-monitor-6.0.5")
@@ -28,8 +28,8 @@ func TestAMissingRoleIsNamedOnce(t *testing.T) {
 	assert.Equal(t, `db.getSiblingDB("admin").grantRolesToUser(USER, ["clusterMonitor"])`, found[1].Action)
 }
 
-// TestBothMissingRolesAreNamed if not even a sample may be read. Without $collStats none is
-// attempted, which Diagnose reports.
+// TestBothMissingRolesAreNamed if not even samples may be read. Without $collStats no
+// sample is attempted; Diagnose reports that.
 func TestBothMissingRolesAreNamed(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "no-role-6.0.5")
@@ -45,7 +45,7 @@ func TestBothMissingRolesAreNamed(t *testing.T) {
 	assert.Contains(t, found[1].Action, "the role read")
 }
 
-// TestEachRefusedCommandIsTolerated: no finding of another rule needs the answer.
+// TestEachRefusedCommandIsTolerated: other rules do not need its answer.
 func TestEachRefusedCommandIsTolerated(t *testing.T) {
 	t.Parallel()
 	refusal := bson.D{{Key: "error", Value: bson.D{{Key: "code", Value: int32(13)}, {Key: "message", Value: "not authorized"}}}}
@@ -77,7 +77,7 @@ func TestAServerThatIsAwayIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "check settings: ask MongoDB for hello")
 }
 
-// TestStreamsWithoutACollectionAreLeftOut, and pay for nothing.
+// TestStreamsWithoutACollectionAreLeftOut at no cost.
 func TestStreamsWithoutACollectionAreLeftOut(t *testing.T) {
 	t.Parallel()
 	r := scene(t, "replica-set-6.0.5")

@@ -30,7 +30,7 @@ func (c Class) String() string {
 // MarshalText gives the class its name in JSON.
 func (c Class) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// A Threshold is where a signal starts to degrade and where it becomes a
+// A Threshold is where a signal becomes degrading and where it becomes a
 // bottleneck, in the signal's unit.
 type Threshold struct {
 	Degrading  float64 `json:"degrading"`
@@ -51,7 +51,7 @@ func (t Threshold) Class(value float64) Class {
 }
 
 // A Signal is one thing that may slow writes down: its value, its class and the
-// threshold that the class is taken from.
+// threshold behind the class.
 type Signal struct {
 	Name      string    `json:"name"`
 	Title     string    `json:"title"`
@@ -60,7 +60,7 @@ type Signal struct {
 	Class     Class     `json:"class"`
 	Threshold Threshold `json:"threshold"`
 	Source    string    `json:"source"`        // of the threshold
-	Why       string    `json:"why,omitempty"` // it is unknown or not healthy
+	Why       string    `json:"why,omitempty"` // why it is unknown or not healthy
 }
 
 // MarshalJSON writes an unknown value as null.
@@ -120,18 +120,18 @@ const (
 // leastSlowdown is where writes start to count as slow.
 const leastSlowdown = 2
 
-// A rule is a row of the table of signals.
-type rule struct {
+// A signalRule is a row of the table of signals.
+type signalRule struct {
 	name, title, unit string
 	threshold         Threshold
 	source            string
-	means             string // what it does to writes when it is not healthy
+	means             string // effect on writes when it is not healthy
 	measure           func(now *sample, r rates, t Threshold) measured
 }
 
-// rules are all signals, in the order in which they are shown. To add one, add a
-// row; diagnoses in diagnosis.go say what it may be the cause of.
-var rules = []rule{
+// signalRules are all signals in display order. To add one, add a row;
+// diagnosis.go says what a signal may be the cause of.
+var signalRules = []signalRule{
 	{
 		diskBusy, "Disk busy", "%", Threshold{Degrading: 50, Bottleneck: 80}, published,
 		"the disk has work most of the time, so writes wait for each other",
@@ -143,8 +143,8 @@ var rules = []rule{
 		diskLatency,
 	},
 	{
-		// MongoDB exits when it cannot write. A copy of a collection, and a checkpoint of
-		// one that is rewritten, need room too.
+		// MongoDB exits when it cannot write. Copying a collection, or a checkpoint of
+		// one that is rewritten, also needs room.
 		diskFree, "Disk space free", "%", Threshold{Degrading: 20, Bottleneck: 10, Below: true}, ours + ", as alert BrimDiskFillsUp",
 		"the file system of MongoDB's files fills up; MongoDB exits when it cannot write",
 		func(now *sample, _ rates, _ Threshold) measured {
@@ -152,8 +152,8 @@ var rules = []rule{
 		},
 	},
 	{
-		// With two CPUs, 70 % leaves half a CPU for bursts; over 90 % all work waits
-		// for a CPU first.
+		// With two CPUs, 70 % leaves more than half a CPU for bursts; over 90 %, all
+		// work waits for a CPU first.
 		processor, "CPU busy", "%", Threshold{Degrading: 70, Bottleneck: 90}, ours,
 		"little CPU time is left for bursts; above the bottleneck threshold, work queues for a CPU",
 		cpuBusy,
@@ -179,8 +179,8 @@ var rules = []rule{
 		func(now *sample, _ rates, _ Threshold) measured { return cacheShare(now, cacheUsed) },
 	},
 	{
-		// A page now and then is chance; clients feel one a second. At a hundred a
-		// second, at about 1 ms a page, a tenth of a thread's time is gone.
+		// An occasional page is chance; clients feel one per second. At a hundred
+		// per second, about 1 ms each, a tenth of a thread's time is gone.
 		applicationEvictions, "Application evictions", "pages/s", Threshold{Degrading: 1, Bottleneck: 100}, ours,
 		"threads that serve clients must make room in the cache before they can go on",
 		evictions,
@@ -198,7 +198,7 @@ var rules = []rule{
 	{
 		// Measured at 2,500 appends/s: under 100 without history, 2,000 to 7,000 with
 		// the server's default of 300 s, which costs a quarter of the engine's
-		// throughput; ten thousand take most of it.
+		// throughput; 10,000 take most of it.
 		historyStore, "History store", "inserts/s", Threshold{Degrading: 100, Bottleneck: 10_000}, ours,
 		"old versions of documents are kept and written, because of minSnapshotHistoryWindowInSeconds or a long-running read",
 		func(_ *sample, r rates, _ Threshold) measured { return known(r.value(rateHistory), r.serverWhy) },
@@ -223,15 +223,15 @@ var rules = []rule{
 		freeShare,
 	},
 	{
-		// A diagnosis of slow writes needs this signal and a resource at its limit.
+		// Diagnoses of slow writes need this signal and a resource at its limit.
 		writeSlowdown, "Write slowdown", "x usual", Threshold{Degrading: leastSlowdown, Bottleneck: 5}, ours,
 		"updates take that many times as long as they usually do",
 		func(now *sample, _ rates, _ Threshold) measured { return now.path.measure() },
 	},
 }
 
-// awaits are the thresholds of a disk's latency in ms by kind of disk. A disk of
-// unknown kind counts as an SSD: most virtual disks are on one.
+// awaits are the latency thresholds in ms by kind of disk. An unknown kind
+// counts as an SSD, which most virtual disks are on.
 var awaits = map[diskKind]struct {
 	threshold Threshold
 	source    string
@@ -247,7 +247,7 @@ func signals(now sample, r rates, t *Thresholds) []Signal {
 	out := t.unmeasured(now.disk.kind)
 	for i := range out {
 		s := &out[i]
-		m := rules[i].measure(&now, r, s.Threshold)
+		m := signalRules[i].measure(&now, r, s.Threshold)
 		s.Value = m.value
 		switch {
 		case math.IsNaN(m.value):
@@ -257,19 +257,19 @@ func signals(now sample, r rates, t *Thresholds) []Signal {
 		default:
 			s.Why = m.about
 			if s.Class = s.Threshold.Class(m.value); s.Class != Healthy {
-				s.Why = join("; ", rules[i].means, m.about)
+				s.Why = join("; ", signalRules[i].means, m.about)
 			}
 		}
 	}
 	return out
 }
 
-// measured is a signal's value with what there is to say about it.
+// measured is a signal's value, annotated.
 type measured struct {
 	value    float64
 	unknown  string // why it is NaN
-	harmless string // why it is healthy, whatever its value
-	about    string // more about it, whatever its class
+	harmless string // why it is healthy whatever its value
+	about    string // further details, whatever its class
 }
 
 const (
@@ -278,7 +278,7 @@ const (
 	whyNoCollection = "no stream has a collection"
 )
 
-// known is a value with the reason why it is NaN, if it is.
+// known returns the value, with the reason if it is NaN.
 func known(value float64, reason string) measured {
 	return measured{value: value, unknown: whyNaN(value, reason)}
 }
@@ -291,21 +291,21 @@ func whyNaN(value float64, reason string) string {
 }
 
 const (
-	// leastBusy in percent is where a disk starts to have anything to do: the few
-	// operations of an idle machine may each take long and delay nothing.
+	// leastBusy in percent is where a disk has any load: the few operations of an
+	// idle machine may take long without delaying anything.
 	leastBusy = 5
-	// muchBusy in percent is up to where a disk has time for more.
+	// muchBusy in percent is where a disk stops having time to spare.
 	muchBusy = 50
-	// largeOperation is the mean size of operations of a disk that moves bulk data:
-	// pages of the engine are 4 to 32 KiB on disk, and readahead and sequential
-	// writes are merged to 64 KiB and more.
+	// largeOperation is the mean operation size of a disk that moves bulk data: the
+	// engine's pages are 4 to 32 KiB on disk; readahead and sequential writes are
+	// merged to 64 KiB and more.
 	largeOperation = 64 << 10
 )
 
-// diskLatency is the mean time of a read or write in ms. Large ones, as of an
-// import, take long by nature and wait for each other. As long as the disk has
-// time left and syncs of the journal, which writes wait for, are quick, they
-// delay nothing.
+// diskLatency is the mean time of a read or write in ms. Large operations, as
+// of an import, take long by nature and queue behind each other. They delay
+// nothing while the disk has idle time and syncs of the journal, which writes
+// wait for, are quick.
 func diskLatency(_ *sample, r rates, t Threshold) measured {
 	m := known(r.value(rateDiskAwait), r.diskWhy)
 	busy, size, sync := r.value(rateDiskBusy), r.operationSize(), r.value(rateJournalSyncTime)
@@ -319,10 +319,11 @@ func diskLatency(_ *sample, r rates, t Threshold) measured {
 	return m
 }
 
-// fewPages are chance: a server that has just started has clients evict some.
+// fewPages are chance: application threads evict some on a server that has just
+// started.
 const fewPages = 10
 
-// evictions is how many pages a second application threads evict.
+// evictions is the pages per second that application threads evict.
 func evictions(_ *sample, r rates, _ Threshold) measured {
 	m := known(r.value(rateAppEvictions), r.serverWhy)
 	if pages := m.value * r.over.Seconds(); m.value > 0 && pages < fewPages {
@@ -331,8 +332,8 @@ func evictions(_ *sample, r rates, _ Threshold) measured {
 	return m
 }
 
-// cpuBusy is the share of the CPUs that mongod keeps busy, in percent, or all
-// processes of its host if that is this one and they take more.
+// cpuBusy is mongod's share of the CPUs in percent, or that of all processes if
+// the host is this one and they use more.
 func cpuBusy(now *sample, r rates, _ Threshold) measured {
 	host := r.value(rateMachineBusy)
 	own, why := percent*r.value(rateProcessors)/now.cores, r.serverWhy
@@ -354,17 +355,18 @@ func cpuBusy(now *sample, r rates, _ Threshold) measured {
 	}
 }
 
-// cacheShare is a part of the cache in percent of its size.
+// cacheShare is a part of the cache in percent.
 func cacheShare(now *sample, part key) measured {
 	return known(percent*now.server.value(part)/now.server.value(cacheMax), now.serverWhy)
 }
 
-// leastTickets in percent is where few tickets start to mean something.
+// leastTickets in percent is the level above which a shortage is not worth a
+// look.
 const leastTickets = 20
 
-// ticketShare is the share of tickets that are available, in percent. Since
-// MongoDB 7 their number follows the load and is small when there is little, so
-// few of them mean nothing unless operations wait.
+// ticketShare is the share of tickets available, in percent. Since MongoDB 7
+// their number follows the load and is small at low load, so a low share means
+// nothing unless operations wait.
 func ticketShare(now *sample, available, inUse, queued key) measured {
 	left := now.server.value(available)
 	m := known(percent*left/(left+now.server.value(inUse)), now.serverWhy)
@@ -374,13 +376,13 @@ func ticketShare(now *sample, available, inUse, queued key) measured {
 	return m
 }
 
-// leastFragmented is the file size in bytes from which on free space counts: a
-// small file is mostly free after any checkpoint, and there is nothing to gain.
+// leastFragmented is the file size in bytes from which free space counts: small
+// files are mostly free after any checkpoint, and there is nothing to gain.
 const leastFragmented = 64 << 20
 
-// freeShare is the largest share of a collection's file that is free, in
-// percent, among files large enough to matter. Where none is, it is that of the
-// small ones, and harmless.
+// freeShare is the largest free share of a collection's file, in percent, among
+// files large enough to matter. If there are none, the small ones are used, and
+// it is harmless.
 func freeShare(now *sample, _ rates, _ Threshold) measured {
 	large, small, unknown := math.NaN(), math.NaN(), whyNoCollection
 	for _, c := range now.collections {
@@ -407,7 +409,7 @@ func freeShare(now *sample, _ rates, _ Threshold) measured {
 	return measured{value: small, unknown: unknown}
 }
 
-// finite returns nil for what JSON has no number for.
+// finite returns nil for values that JSON cannot express.
 func finite(v float64) *float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return nil
@@ -415,7 +417,7 @@ func finite(v float64) *float64 {
 	return &v
 }
 
-// plain writes a number as a configuration file has it.
+// plain formats a number for a configuration file.
 func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 func withUnit(v float64, unit string) string {
@@ -425,7 +427,7 @@ func withUnit(v float64, unit string) string {
 	return join(" ", round(v), unit)
 }
 
-// round writes a number with its significant digits.
+// round formats a number with its significant digits.
 func round(v float64) string {
 	size := math.Abs(v)
 	switch {
@@ -440,7 +442,7 @@ func round(v float64) string {
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
 }
 
-// Signed writes a change with its sign, as in "+1.5".
+// Signed formats a change with its sign, as in "+1.5".
 func Signed(v float64) string {
 	if v > 0 {
 		return "+" + round(v)
@@ -448,7 +450,7 @@ func Signed(v float64) string {
 	return "-" + round(-v)
 }
 
-// join joins the parts that are not empty.
+// join joins the non-empty parts.
 func join(between string, parts ...string) string {
 	return strings.Join(slices.DeleteFunc(slices.Clone(parts), func(p string) bool { return p == "" }), between)
 }

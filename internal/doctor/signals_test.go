@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestClassesAtTheirBounds holds every signal to both sides of each bound.
+// TestClassesAtTheirBounds checks every signal on both sides of each bound.
 func TestClassesAtTheirBounds(t *testing.T) {
 	t.Parallel()
 	type bounds struct{ healthy, degrading, stillDegrading, bottleneck float64 }
@@ -42,7 +42,7 @@ func TestClassesAtTheirBounds(t *testing.T) {
 		assert.Equal(t, Degrading, threshold.Class(b.stillDegrading), name)
 		assert.Equal(t, Bottleneck, threshold.Class(b.bottleneck), name)
 	}
-	for _, r := range rules {
+	for _, r := range signalRules {
 		if r.name != diskAwait {
 			require.Contains(t, want, r.name)
 			check(r.name, r.threshold, want[r.name])
@@ -50,7 +50,7 @@ func TestClassesAtTheirBounds(t *testing.T) {
 		}
 		assert.NotEmpty(t, r.means, r.name)
 	}
-	require.Len(t, rules, len(want)+1)
+	require.Len(t, signalRules, len(want)+1)
 	for kind, b := range disks {
 		check("disk_await of "+string(kind), awaits[kind].threshold, b)
 		assert.NotEmpty(t, awaits[kind].source)
@@ -58,7 +58,7 @@ func TestClassesAtTheirBounds(t *testing.T) {
 	require.Len(t, awaits, len(disks))
 }
 
-// twoSamples are ten seconds of a server and a disk that have nothing to do.
+// twoSamples are ten seconds of an idle server and disk.
 func twoSamples() (before, now sample) {
 	figures := func() map[key]float64 {
 		return map[key]float64{
@@ -76,7 +76,7 @@ func twoSamples() (before, now sample) {
 	return at(100), at(110)
 }
 
-// slowed are looks of a daemon whose updates take six times as long as usual.
+// slowed are samples of a daemon whose updates take six times as long as usual.
 func slowed() (before, now sample) {
 	before, now = twoSamples()
 	now.path = WritePath{Seconds: 0.015, Baseline: 0.0025}
@@ -91,8 +91,8 @@ func classes(before, now sample) map[string]Signal {
 	return out
 }
 
-// TestEachSignalIsSeen changes one thing at a time: the one signal that is
-// about it must tell, and no other.
+// TestEachSignalIsSeen changes one thing at a time: only the signal for it
+// reacts.
 func TestEachSignalIsSeen(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -135,7 +135,7 @@ func TestEachSignalIsSeen(t *testing.T) {
 			before, now := twoSamples()
 			c.change(&now)
 			got := classes(before, now)
-			require.Len(t, got, len(rules))
+			require.Len(t, got, len(signalRules))
 			for _, s := range got {
 				if s.Name == c.signal {
 					assert.InDelta(t, c.value, s.Value, 1e-9)
@@ -225,7 +225,7 @@ func TestSignalsAreJSON(t *testing.T) {
 	assert.Equal(t, "degrading under 20 %, bottleneck at 5 % or less", got[readTickets].Describe())
 }
 
-// TestFreeSpaceOfASmallFileIsHealthy: compact reports the same.
+// TestFreeSpaceOfASmallFileIsHealthy, which matches what compact reports.
 func TestFreeSpaceOfASmallFileIsHealthy(t *testing.T) {
 	t.Parallel()
 	small := collection{storage: 25 << 20, free: 12 << 20}

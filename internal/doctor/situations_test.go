@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTenSituations: each is named by its cause, and by nothing that a slow write
-// path could be blamed on though it is not at its limit. What is busy while
-// writes take as long as usual is no finding.
+// TestTenSituations: each is named by its cause, and nothing that is below its
+// limit is blamed. A busy resource is no finding while writes take as long as
+// usual.
 func TestTenSituations(t *testing.T) {
 	t.Parallel()
 	const slow = 0.05 // of a write path that usually takes 5 ms
@@ -68,7 +68,7 @@ func TestTenSituations(t *testing.T) {
 			seen := newSeen(before, now, nil)
 			found := slowOnes(Diagnose(seen))
 			assert.Equal(t, c.found, names(found))
-			assert.Equal(t, c.class, WorstOf(found))
+			assert.Equal(t, c.class, mostSevere(found))
 			if c.says != "" {
 				require.NotEmpty(t, found)
 				assert.Contains(t, found[0].Evidence, c.says)
@@ -77,8 +77,8 @@ func TestTenSituations(t *testing.T) {
 	}
 }
 
-// TestNoteExplainsSignalsWithoutFindings: a signal over its threshold, and writes that are slow
-// for no reason that can be seen.
+// TestNoteExplainsSignalsWithoutFindings: a signal is over its threshold, or writes are slow
+// for no visible reason.
 func TestNoteExplainsSignalsWithoutFindings(t *testing.T) {
 	t.Parallel()
 	before, now := twoSamples()
@@ -91,7 +91,7 @@ func TestNoteExplainsSignalsWithoutFindings(t *testing.T) {
 	assert.Contains(t, seen.Excused(), "writes are slower than usual (updates take 50 ms, usually 5 ms), and no resource is at its limit")
 }
 
-// A told is what a daemon counts, look by look.
+// A told is what a daemon counts, sample by sample.
 type told []Writes
 
 func (w *told) next() (Writes, error) {
@@ -100,7 +100,7 @@ func (w *told) next() (Writes, error) {
 	return first, nil
 }
 
-// steadily are looks of a daemon whose updates take so long each.
+// steadily are samples of a daemon whose updates all take the same time.
 func steadily(from Writes, looks int, updates, each float64) told {
 	var out told
 	for range looks {
@@ -144,8 +144,7 @@ func TestBaselineIsLearnedWhileWritesAreNotSlow(t *testing.T) {
 	assert.InDelta(t, 7/0.004, path.slowdown(), 1e-6, "nothing is stored, and readings wait")
 }
 
-// TestAPathThatWasAlwaysSlowIsSlow: there is no better time that it could be held
-// against.
+// TestAPathThatWasAlwaysSlowIsSlow, although there is no better baseline.
 func TestAPathThatWasAlwaysSlowIsSlow(t *testing.T) {
 	t.Parallel()
 	w := steadily(Writes{}, 30, 10, 0.6)
@@ -164,7 +163,7 @@ func TestWritePathFromTheServersCounters(t *testing.T) {
 	const latency = "operation_seconds_total write"
 	for name, c := range map[string]struct {
 		change func(before, now *sample)
-		value  float64 // 0: not known
+		value  float64 // 0: unknown
 	}{
 		"as before":             {func(_, now *sample) { now.server.figures[operationsWrite] += 50; now.server.figures[latency] += 0.2 }, 1},
 		"slow":                  {func(_, now *sample) { now.server.figures[operationsWrite] += 50; now.server.figures[latency] += 2 }, 10},

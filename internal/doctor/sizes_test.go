@@ -17,7 +17,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// An audience counts by collection how often sizes were asked for.
+// An audience counts, by collection, how often sizes are requested.
 type audience struct {
 	mu    sync.Mutex
 	asked map[string]int
@@ -31,7 +31,7 @@ func (a *audience) started(_ context.Context, e *event.CommandStartedEvent) {
 	}
 }
 
-// since returns what was asked since the call before.
+// since returns the requests since the previous call.
 func (a *audience) since() map[string]int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -40,7 +40,7 @@ func (a *audience) since() map[string]int {
 	return out
 }
 
-// listened returns a database of its own, and who hears what it is asked.
+// listened returns a new database, and an audience of its commands.
 func listened(t *testing.T, name string) (*mongo.Database, *audience) {
 	t.Helper()
 	a := &audience{asked: make(map[string]int)}
@@ -50,8 +50,8 @@ func listened(t *testing.T, name string) (*mongo.Database, *audience) {
 	return db, a
 }
 
-// TestSizesAreAskedForOnceAMinute, since they cost more than all else; only
-// those of a collection that is not there yet are at every look.
+// TestSizesAreAskedForOnceAMinute, since they cost more than everything else;
+// for a collection that does not exist yet, with every sample.
 func TestSizesAreAskedForOnceAMinute(t *testing.T) {
 	t.Parallel()
 	db, asked := listened(t, "test_sizes_once_a_minute")
@@ -76,7 +76,8 @@ func TestSizesAreAskedForOnceAMinute(t *testing.T) {
 	assert.Equal(t, map[string]int{"unborn": 1}, asked.since())
 }
 
-// TestSizesThatFailAreAskedForAgain a minute later, and the others meanwhile.
+// TestSizesThatFailAreAskedForAgain a minute later; the others are not
+// affected.
 func TestSizesThatFailAreAskedForAgain(t *testing.T) {
 	t.Parallel()
 	db, asked := listened(t, "test_sizes_fail")
@@ -86,7 +87,7 @@ func TestSizesThatFailAreAskedForAgain(t *testing.T) {
 	b := newBench(t, Config{Database: db, Now: func() time.Time { return now }, Streams: []Stream{
 		{Name: "readings", Storage: store.Bucket}, {Name: "broken", Storage: store.Bucket},
 	}})
-	var at []int // seconds at which the broken one was asked for
+	var at []int // seconds at which the broken one was requested
 	for i := range 20 {
 		b.Sample(t.Context())
 		counts := asked.since()

@@ -12,8 +12,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/config"
 )
 
-// Thresholds are an operator's own, from a file. What the file does not name
-// stays as built in; nil is the built-in ones alone.
+// Thresholds are an operator's, from a file. What the file leaves out keeps the
+// built-in value; nil has only built-in ones.
 type Thresholds struct {
 	own map[string]ownThreshold // by signal; disk_await by signal and kind: "disk_await.nvme"
 }
@@ -29,8 +29,8 @@ type ownThreshold struct {
 //	disk_await:
 //	  nvme: {degrading: 1, bottleneck: 4}
 //
-// Bounds that no value reaches, such as 1000 %, turn a signal off. An error names
-// the line and what is allowed; several are joined.
+// Unreachable bounds, such as 1000 %, turn a signal off. Errors name the line and
+// what is allowed; several are joined.
 func LoadThresholds(path string) (*Thresholds, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -39,12 +39,12 @@ func LoadThresholds(path string) (*Thresholds, error) {
 	return parseThresholds(path, content)
 }
 
-// unmeasured returns all signals without a value, with their thresholds for a kind of
+// unmeasured returns all signals without values, with the thresholds for a kind of
 // disk. t nil: the built-in ones.
 func (t *Thresholds) unmeasured(kind diskKind) []Signal {
-	out := make([]Signal, len(rules))
-	for i := range rules {
-		r, name := &rules[i], rules[i].name
+	out := make([]Signal, len(signalRules))
+	for i := range signalRules {
+		r, name := &signalRules[i], signalRules[i].name
 		s := Signal{Name: r.name, Title: r.title, Unit: r.unit, Value: math.NaN(), Class: Unknown, Threshold: r.threshold, Source: r.source}
 		if r.name == diskAwait {
 			if _, ok := awaits[kind]; !ok {
@@ -65,7 +65,7 @@ func (t *Thresholds) unmeasured(kind diskKind) []Signal {
 
 func parseThresholds(path string, content []byte) (*Thresholds, error) {
 	file, t := &config.YAML{Path: path}, &Thresholds{own: make(map[string]ownThreshold)}
-	read := func(key, value *yaml.Node, name string, r *rule) {
+	read := func(key, value *yaml.Node, name string, r *signalRule) {
 		bounds := make(map[string]float64)
 		file.Each(value, name+".", config.Choices{Names: []string{"degrading", "bottleneck"}}, func(half, n *yaml.Node) {
 			v, err := strconv.ParseFloat(n.Value, 64)
@@ -94,12 +94,12 @@ func parseThresholds(path string, content []byte) (*Thresholds, error) {
 		t.own[name] = ownThreshold{Threshold{degrading, bottleneck, r.threshold.Below}, fmt.Sprintf("%s:%d", path, key.Line)}
 	}
 	if top := file.Parse(content); top != nil {
-		names := make([]string, len(rules))
-		for i := range rules {
-			names[i] = rules[i].name
+		names := make([]string, len(signalRules))
+		for i := range signalRules {
+			names[i] = signalRules[i].name
 		}
 		file.Each(top, "", config.Choices{Names: names}, func(key, value *yaml.Node) {
-			r := &rules[slices.Index(names, key.Value)]
+			r := &signalRules[slices.Index(names, key.Value)]
 			if r.name != diskAwait {
 				read(key, value, r.name, r)
 				return

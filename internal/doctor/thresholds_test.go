@@ -99,8 +99,8 @@ func TestInvalidThresholdsAreRefused(t *testing.T) {
 	assert.Equal(t, fmt.Sprint((*Thresholds)(nil).unmeasured("ssd")), fmt.Sprint(none.unmeasured("ssd")))
 }
 
-// FuzzThresholds: whatever is in a file, it is refused with its name, or every
-// threshold in it is in order.
+// FuzzThresholds: a file is either refused by name, or all of its thresholds
+// are in order.
 func FuzzThresholds(f *testing.F) {
 	for _, seed := range []string{
 		"disk_busy: {degrading: 60, bottleneck: 90}", "disk_await: {nvme: {degrading: 1, bottleneck: 2}}", "a: &a {degrading: 1, bottleneck: 2}\ndisk_busy: *a",

@@ -11,7 +11,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestTheHistoryWindowIsAskedForAgain, since it can be changed while we watch.
+// TestTheHistoryWindowIsAskedForAgain, since it can change at any time.
 func TestTheHistoryWindowIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.DatabaseAt(t, mongodtest.Start(t, mongod.Config{}).URI())
@@ -27,8 +27,8 @@ func TestTheHistoryWindowIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestTheHistoryWindowIsNotGuessed: a standalone server keeps none, and what is
-// not told is not known.
+// TestTheHistoryWindowIsNotGuessed: a standalone server keeps none, and an
+// unreported one is unknown.
 func TestTheHistoryWindowIsNotGuessed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{Database: nowhere(t).Database("brim")})

@@ -10,18 +10,19 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// A WritePath is how long updates take to be stored, beside how long they
-// usually take. A resource at its limit explains nothing while the two agree.
+// A WritePath is how long updates take to be stored, compared with how long
+// they usually take. While the two agree, a resource at its limit explains
+// nothing.
 type WritePath struct {
 	Seconds  float64 // mean round trip of an update; NaN or 0: unknown, or idle
-	Baseline float64 // the median while writes were not slow; NaN or 0: unknown yet
-	Idle     bool    // next to nothing is written, and nothing waits
-	Why      string  // Seconds and Baseline are unknown
+	Baseline float64 // the median while writes were not slow; NaN or 0: not known yet
+	Idle     bool    // almost nothing is written, and nothing waits
+	Why      string  // why Seconds and Baseline are unknown
 
-	writes Writes // of the daemon
+	writes Writes
 }
 
-// MarshalJSON writes what is unknown as null.
+// MarshalJSON writes unknown values as null.
 func (p WritePath) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Seconds  *float64 `json:"seconds"`
@@ -39,20 +40,20 @@ func unknownPath(why string) WritePath {
 }
 
 const (
-	// slowAnyway caps the baseline: a path that has been slow since the start has
-	// not shown how fast it can be.
+	// slowAnyway caps the baseline: a path that was slow from the start has not
+	// shown how fast it can be.
 	slowAnyway = 0.1
-	// leastDelay in seconds is the least that counts as slower: a round trip of 3 ms
-	// instead of 1 is chance on a busy machine.
+	// leastDelay in seconds is the least that counts as slower: 3 ms instead of 1 is
+	// chance on a busy machine.
 	leastDelay = 0.01
-	// fewUpdates between two samples say nothing about how long one takes.
+	// fewUpdates between two samples do not say how long one takes.
 	fewUpdates = 5
-	// overdue is how many seconds late updates must be, while nothing is stored, to
-	// conclude that writes hang.
+	// overdue is how many seconds late updates must be, with nothing stored, before
+	// writes count as hung.
 	overdue = 2
 )
 
-// usual is the baseline within its cap.
+// usual is the capped baseline.
 func (p WritePath) usual() float64 {
 	if !(p.Baseline > 0) {
 		return slowAnyway
@@ -60,8 +61,8 @@ func (p WritePath) usual() float64 {
 	return min(p.Baseline, slowAnyway)
 }
 
-// slowdown is how many times as long as usual an update takes; 1 if nothing is
-// written; NaN: unknown.
+// slowdown is the factor by which updates take longer than usual; 1 if nothing
+// is written; NaN: unknown.
 func (p WritePath) slowdown() float64 {
 	switch {
 	case p.Idle:
@@ -100,24 +101,25 @@ func (p WritePath) String() string {
 	}
 }
 
-// Writes are the totals of a daemon's writes since its start, and what is late now.
+// Writes are the totals of a daemon's writes since its start, and its current
+// delays.
 type Writes struct {
 	Updates  float64            // stored
 	Seconds  float64            // sum of their round trips
-	Overdue  float64            // how late the most overdue update is, in seconds; 0: none is late, or unknown
-	SealLag  float64            // for how long ended windows may have been due to be sealed, in seconds; 0: none is due, or unknown
-	readings float64            // in updates that were sent
-	triggers map[string]float64 // updates that the queue sent, by trigger
+	Overdue  float64            // delay of the most overdue update, in seconds; 0: none is late, or unknown
+	SealLag  float64            // how long ended windows may have been due to be sealed, in seconds; 0: none is due, or unknown
+	readings float64            // sum over the updates sent
+	triggers map[string]float64 // updates sent by the queue, by trigger
 }
 
-// Metrics of a daemon from which the write path is read.
+// Metrics of a daemon that describe the write path.
 const (
 	metricWriteSeconds  = "brim_store_write_seconds"
 	metricWriteBaseline = "brim_store_write_baseline_seconds"
 	metricWriteMean     = "brim_store_write_mean_seconds"
 )
 
-// WritesOf reads the metrics of a daemon. Streams in memory have no write path.
+// WritesOf reads a daemon's metrics. In-memory streams have no write path.
 func WritesOf(l scrape.Sample) Writes {
 	w := Writes{Overdue: orZero(l.Value("brim_queue_past_due_seconds", nil)), triggers: make(map[string]float64)}
 	memory := make(map[string]bool)
@@ -139,7 +141,7 @@ func WritesOf(l scrape.Sample) Writes {
 			w.readings += m.GetCounter().GetValue()
 		}
 	}
-	for _, m := range l.Metrics("brim_seal_lag_seconds", nil) { // of the stream that is furthest behind
+	for _, m := range l.Metrics("brim_seal_lag_seconds", nil) { // of the stream furthest behind
 		w.SealLag = max(w.SealLag, m.GetGauge().GetValue())
 	}
 	return w
@@ -164,27 +166,27 @@ const (
 //
 //	last 3 samples ─▶ mean round trip ─▶ not slow? ─▶ median of the last hour = baseline
 //
-// Only what was not slow is learned, so that a slow hour does not become usual.
+// Slow samples are not learned, so that a slow hour does not become the baseline.
 type Pace struct {
 	read    func() (Writes, error)
-	samples []Writes  // the last, oldest first
+	samples []Writes  // the most recent, oldest first
 	learned []float64 // means, oldest first
 }
 
 const (
-	// paceSamples smooth a single slow command, as at a checkpoint.
+	// paceSamples smooth out a single slow command, for example during a
+	// checkpoint.
 	paceSamples = 3
-	// leastLearned are learned whatever they are, since there is nothing yet to
-	// compare them with.
+	// leastLearned are learned unconditionally, since there is no baseline yet.
 	leastLearned = 6
-	// mostLearned are an hour of samples, 5 s apart.
+	// mostLearned are an hour of samples at 5 s intervals.
 	mostLearned = 720
 )
 
-// NewPace makes one that has learned nothing yet.
+// NewPace returns a Pace that has learned nothing yet.
 func NewPace(read func() (Writes, error)) *Pace { return &Pace{read: read} }
 
-// Sample takes one more sample of the daemon's writes. It is for one goroutine.
+// Sample takes a sample of the daemon's writes. Not safe for concurrent use.
 func (p *Pace) Sample(context.Context) WritePath {
 	now, err := p.read()
 	if err != nil {
@@ -195,7 +197,7 @@ func (p *Pace) Sample(context.Context) WritePath {
 	return path
 }
 
-// learn compares a sample with the last ones.
+// learn compares a sample with the previous ones.
 func (p *Pace) learn(now Writes) WritePath {
 	p.samples = append(p.samples, now)
 	if len(p.samples) == 1 {
@@ -211,7 +213,7 @@ func (p *Pace) learn(now Writes) WritePath {
 	case updates >= fewUpdates:
 		path.Seconds = (now.Seconds - before.Seconds) / updates
 	case now.Overdue > overdue:
-		path.Seconds = now.Overdue // an update that hangs
+		path.Seconds = now.Overdue // an update hangs
 		return path
 	default:
 		path.Idle = true
@@ -224,7 +226,7 @@ func (p *Pace) learn(now Writes) WritePath {
 	return path
 }
 
-// baseline is NaN until enough is learned.
+// baseline is NaN until enough samples are learned.
 func (p *Pace) baseline() float64 {
 	if len(p.learned) < leastLearned {
 		return math.NaN()
@@ -233,8 +235,9 @@ func (p *Pace) baseline() float64 {
 	return sorted[len(sorted)/2]
 }
 
-// pathOfServer uses the server's own counters, where no daemon tells more: what a
-// write operation takes now, beside what it took since the server's start.
+// pathOfServer uses the server's own counters where no daemon reports: the
+// current time of a write operation compared with the mean since the server's
+// start.
 func pathOfServer(before, now sample, r rates) WritePath {
 	writes := r.value(rateWrites) * r.over.Seconds()
 	inside := now.server.value(writesInUse) + now.server.value(writesQueued)

@@ -11,7 +11,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestCAP1Readings fills buckets far beyond the cap of a part, by readings.
+// TestCAP1Readings fills buckets far beyond a part's cap on readings.
 func TestCAP1Readings(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -19,7 +19,7 @@ func TestCAP1Readings(t *testing.T) {
 	s.overfill("--bucket-max-readings", "20", "7")
 }
 
-// TestCAP1Bytes fills buckets by bytes: some 25 readings in a part, then 12.
+// TestCAP1Bytes fills buckets beyond the cap on bytes: some 25 readings per part, then 12.
 func TestCAP1Bytes(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -27,9 +27,9 @@ func TestCAP1Bytes(t *testing.T) {
 	s.overfill("--bucket-max-bytes", "2KiB", "1KiB")
 }
 
-// overfill puts 20 times the cap into each of five buckets, while requests are
-// delayed and the daemon is killed. Each process has a different cap from the
-// one before, so parts are closed that still have room for a delayed update.
+// overfill writes 20 times the cap to each of five buckets, while requests are
+// delayed and the daemon is killed. Each process has a different cap than the
+// previous one, so parts are closed that still have room for a delayed update.
 func (s *scene) overfill(flag, most, less string) {
 	s.t.Helper()
 	s.shared()
@@ -39,11 +39,11 @@ func (s *scene) overfill(flag, most, less string) {
 	rnd := rand.New(rand.NewPCG(2, 2))
 	kills := form(4, 30)
 	for round := range kills {
-		// One window: the step is short.
+		// A single window, since the step is short.
 		start := windowStart.Add(time.Duration(round) * time.Minute)
 		s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Sensors: 5, Step: time.Millisecond, Start: start, Rate: 3000, Most: 1000})
 		wait(form(500*time.Millisecond, 2*time.Second))
-		// A busy machine takes longer to meet as many faults.
+		// A busy machine needs longer for as many faults.
 		for enough := time.Now().Add(10 * time.Second); proxy.Counts().Faults() < form(12, 30)*(round+1) && time.Now().Before(enough); {
 			wait(20 * time.Millisecond)
 		}
@@ -112,8 +112,8 @@ func (s *scene) sendOnce(d *daemon, n int) {
 	}).Wait()
 }
 
-// holdUpdate holds back all readings from now on. It calls meanwhile, and returns when
-// some of the readings sent by it are held.
+// holdUpdate holds back all readings from now on. It calls meanwhile, and returns once
+// some of the readings that it sent are held.
 func (s *scene) holdUpdate(proxy *faulttest.Proxy, meanwhile func()) {
 	s.t.Helper()
 	proxy.Set(faulttest.Faults{Decide: func(c faulttest.Command) faulttest.Fate {

@@ -21,17 +21,17 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// CheckConfig says what to compare.
+// CheckConfig configures a check.
 type CheckConfig struct {
 	Log      *Log
 	Database *mongo.Database
-	Stream   string // name of the first collection
+	Stream   string // the first collection's name
 
-	// Caps of a bucket's part; 0: not checked.
+	// Caps on a bucket's part; 0: not checked.
 	MaxReadings int
 	MaxBytes    int
 
-	// Since leaves out the documents of earlier readings, which retention may remove
+	// Since excludes the documents of older readings, which retention may remove
 	// during the check. Log.Expire says which readings they may hold.
 	Since time.Time
 }
@@ -44,7 +44,7 @@ type Result struct {
 	Twice    []Mark // stored more than once
 	Invented []Mark // stored, never attempted
 
-	BadDocuments []string // what is wrong with each, beginning with its _id
+	BadDocuments []string // a finding each, beginning with the _id
 }
 
 // Wrong counts all findings.
@@ -76,8 +76,8 @@ func some[T any](b *strings.Builder, what string, all []T) {
 	}
 }
 
-// Check compares the log with what a majority of MongoDB's members holds. Everything that
-// was accepted must have been flushed, and the producers must have ended.
+// Check compares the log with the documents that a majority of MongoDB's members has.
+// Accepted readings must have been flushed, and the producers must have ended.
 //
 // It checks all generations of the stream, see internal/store/generation.
 func Check(ctx context.Context, cfg CheckConfig) (*Result, error) {
@@ -132,8 +132,7 @@ func eachDocument(ctx context.Context, cfg CheckConfig, name string, yield func(
 	return nil
 }
 
-// CheckDocuments is Check for documents that have already been read, of each collection of the
-// stream.
+// CheckDocuments is Check for documents already read, by collection of the stream.
 func CheckDocuments(cfg CheckConfig, collections ...iter.Seq[bson.Raw]) *Result {
 	cfg.Log.mu.Lock()
 	defer cfg.Log.mu.Unlock()
@@ -154,7 +153,7 @@ func CheckDocuments(cfg CheckConfig, collections ...iter.Seq[bson.Raw]) *Result 
 	return &c.result
 }
 
-// checker gathers a Result.
+// checker collects a Result.
 type checker struct {
 	cfg    CheckConfig
 	stored marks // how often each reading is stored
@@ -162,12 +161,12 @@ type checker struct {
 	result Result
 }
 
-// count notes a stored reading of a sensor, an element of a document with the
-// tags or a document by itself.
+// count records a sensor's stored reading: an element of a document with these
+// tags, or a separate document.
 func (c *checker) count(reading bson.Raw, id, sensor string, tags bson.RawValue) {
 	producer, ok := reading.Lookup("producer").AsInt64OK()
 	number, ok2 := reading.Lookup("number").AsInt64OK()
-	const most = 1 << 32 // numbers are dense: no producer made what is beyond
+	const most = 1 << 32 // numbers are dense: no producer created larger ones
 	if !ok || !ok2 || number < 0 || number > most {
 		c.bad(id, "holds a reading without a mark: %s", reading)
 		return
@@ -189,12 +188,12 @@ func (c *checker) count(reading bson.Raw, id, sensor string, tags bson.RawValue)
 		c.result.Stored++
 	case 2:
 		c.result.Twice = append(c.result.Twice, m)
-	case 0: // came around
+	case 0: // wrapped around
 		*n = 2
 	}
 }
 
-// sameTags reports whether a document's tags are those of a reading.
+// sameTags reports whether a document's tags are the reading's.
 func sameTags(want []telemetry.Tag, have bson.RawValue) bool {
 	doc, ok := have.DocumentOK()
 	if !ok {
@@ -220,7 +219,7 @@ func (c *checker) compare() {
 				c.result.Attempted++
 			}
 			// Readings that Brim must refuse are not marked as attempted. If one is
-			// acknowledged and not stored, that counts as lost.
+			// acknowledged but not stored, it counts as lost.
 			if state&acked != 0 {
 				c.result.Acked++
 				if c.stored.get(m) == 0 && state&forgiven == 0 {
@@ -237,15 +236,15 @@ func (c *checker) compare() {
 	slices.SortFunc(c.result.Invented, byMark)
 }
 
-// window names a bucket, all parts of it.
+// window identifies a bucket, including all of its parts.
 type window struct {
 	sensor string
 	start  bson.DateTime
 	grain  int32
 }
 
-// Spoiled is a field, true in parts that a test has made unfit for any update:
-// their readings have to go to the next. They are checked for their number alone.
+// Spoiled is a field that is true in parts that a test made unfit for updates:
+// their readings must go to the next part. Only their numbers are checked.
 const Spoiled = "spoiled"
 
 type partState struct {
@@ -253,8 +252,8 @@ type partState struct {
 	full   bool
 }
 
-// bucketDocument is one part as the contract describes it, declared again so that
-// the checker does not share code with what it checks.
+// bucketDocument is a part according to the specification, declared here so that
+// the checker shares no code with what it checks.
 type bucketDocument struct {
 	ID struct {
 		S string        `bson:"s"`
@@ -276,11 +275,11 @@ type bucketDocument struct {
 		N int `bson:"n"`
 	} `bson:"sealed"`
 	W    map[string]int64 `bson:"w"`
-	From string           `bson:"from"` // of a copy that `brim move` has made: the collection
+	From string           `bson:"from"` // of a copy made by `brim move`: the collection
 }
 
-// ReadingsOf returns the readings of a bucket document, those of blocks as documents like
-// the others; of another document, itself. What is broken is left out.
+// ReadingsOf returns the readings of a bucket document, those in blocks as documents like
+// the others; for any other document, the document itself. Broken parts are skipped.
 func ReadingsOf(raw bson.Raw) []bson.Raw {
 	if _, err := raw.LookupErr("count"); err != nil {
 		return []bson.Raw{raw}
@@ -309,7 +308,7 @@ func (d *bucketDocument) unpack() (out []bson.Raw, err error) {
 	return out, nil
 }
 
-// documentOf is a reading as measurements would have it.
+// documentOf returns a reading as it would be in measurements.
 func documentOf(r telemetry.Reading, ownTags bool) bson.Raw {
 	d := bson.D{{Key: "ts", Value: bson.NewDateTimeFromTime(r.Time)}}
 	for _, f := range r.Fields {
@@ -328,7 +327,7 @@ func documentOf(r telemetry.Reading, ownTags bool) bson.Raw {
 	}
 	raw, err := bson.Marshal(d)
 	if err != nil {
-		panic(err) // a reading always can be encoded
+		panic(err) // readings can always be encoded
 	}
 	return raw
 }
@@ -364,7 +363,7 @@ func (c *checker) document(raw bson.Raw) {
 		c.bad(id, "has a broken block: %v", err)
 		return
 	}
-	believed := len(d.Blocks) == 0 || d.Sealed.N == d.Count // its statistics
+	believed := len(d.Blocks) == 0 || d.Sealed.N == d.Count // readers use its statistics
 	d.Measurements = append(packed, d.Measurements...)
 	if d.Count != len(d.Measurements) || d.Count == 0 {
 		c.bad(id, "has count %d but holds %d readings", d.Count, len(d.Measurements))
@@ -375,7 +374,7 @@ func (c *checker) document(raw bson.Raw) {
 	if d.Bytes <= 0 {
 		c.bad(id, "counts %d bytes", d.Bytes)
 	}
-	// One reading that is larger than a whole part is alone in one.
+	// A reading that exceeds the cap is alone in its part.
 	if most := c.cfg.MaxBytes; most > 0 && d.Bytes > most && d.Count > 1 {
 		c.bad(id, "has %d bytes, more than %d", d.Bytes, most)
 	}
@@ -393,8 +392,8 @@ func (c *checker) guards(d *bucketDocument, id string) {
 	}
 }
 
-// measurements counts a part's readings and checks what is derived from them; believed says
-// whether readers use its statistics.
+// measurements counts a part's readings and checks everything derived from them; believed
+// says whether readers use its statistics.
 func (c *checker) measurements(d *bucketDocument, id string, believed bool) {
 	first, last := bson.DateTime(math.MaxInt64), bson.DateTime(math.MinInt64)
 	stats := make(map[string]*fieldStats)
@@ -435,10 +434,10 @@ func (c *checker) measurements(d *bucketDocument, id string, believed bool) {
 	}
 }
 
-// fieldStats are the statistics of a field, from its readings.
+// fieldStats are a field's statistics, computed from its readings.
 type fieldStats struct {
 	min, max, sum float64
-	magnitude     float64 // sum without signs, what rounding is relative to
+	magnitude     float64 // sum of absolute values, the reference for rounding errors
 	n             int64
 }
 
@@ -452,7 +451,7 @@ func addStats(stats map[string]*fieldStats, name string, v float64) {
 	s.n++
 }
 
-// differ returns how the document's statistics differ from these, or "".
+// differ describes how the document's statistics differ from these; "" if they do not.
 func (s *fieldStats) differ(have bson.Raw) string {
 	if have == nil {
 		return "there are none"
@@ -467,8 +466,8 @@ func (s *fieldStats) differ(have bson.Raw) string {
 	return ""
 }
 
-// checkParts checks that the parts of each window are numbered from 0, and that
-// only the last of them may be open.
+// checkParts checks that each window's parts are numbered from 0, and that only
+// the last may be open.
 func (c *checker) checkParts() {
 	for w, parts := range c.parts {
 		slices.SortFunc(parts, func(a, b partState) int { return cmp.Compare(a.number, b.number) })

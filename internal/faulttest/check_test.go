@@ -16,7 +16,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/sabotage/patch"
 )
 
-// reading is a correct one of producer 1 in a part with the tags of site north.
+// reading is a correct reading of producer 1, for a part with the tags of site north.
 func reading(number int64) bson.D {
 	doc := bson.D{{Key: "ts", Value: bson.DateTime(number)}, {Key: "producer", Value: int64(1)}, {Key: "number", Value: number}}
 	if (faulttest.Mark{Producer: 1, Number: number}).Tags("s") == nil {
@@ -25,8 +25,8 @@ func reading(number int64) bson.D {
 	return doc
 }
 
-// part is a correct document of one sensor's first minute with the readings of
-// producer 1 that have these numbers.
+// part is a correct document of a sensor's first minute with these readings of
+// producer 1.
 func part(number int32, full bool, readings ...int64) bson.M {
 	var measurements bson.A
 	low, high, sum := readings[0], readings[0], int64(0)
@@ -51,7 +51,7 @@ func part(number int32, full bool, readings ...int64) bson.M {
 	return doc
 }
 
-// copied is part as `brim move` copies it.
+// copied is part as copied by `brim move`.
 func copied(number int32, readings ...int64) bson.M {
 	doc := with(part(number, true, readings...), "from", "readings.g2")
 	delete(doc, "w")
@@ -64,8 +64,8 @@ func with(doc bson.M, key string, value any) bson.M {
 	return doc
 }
 
-// TestCheckSeesWhatIsWrong gives the checker collections with one thing wrong.
-// Readings 0 to 4 were attempted, 0 to 3 acknowledged.
+// TestCheckSeesWhatIsWrong: each collection has one fault. Readings 0 to 4 were
+// attempted, 0 to 3 acknowledged.
 func TestCheckSeesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -118,7 +118,7 @@ func TestCheckSeesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Only readings before the number that Expire names may be missing.
+// Only readings before the number given to Expire may be missing.
 func TestExpiredReadingsMayBeMissing(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestCLI1 lets clients send a third of their requests twice at once, and all
-// of them again until they are answered, also by the next process.
+// TestCLI1: clients send a third of their requests twice concurrently, and
+// repeat all of them until they are answered, even by the next process.
 func TestCLI1(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

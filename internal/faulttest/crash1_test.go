@@ -8,8 +8,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestCRASH1 kills the daemon every few seconds under load. Each process gathers readings
-// by another policy.
+// TestCRASH1 kills the daemon every few seconds under load. Each process has another
+// merge policy.
 func TestCRASH1(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -18,7 +18,7 @@ func TestCRASH1(t *testing.T) {
 	s.finish("CRASH-1", s.kills(smallParts...))
 }
 
-// kills kills a daemon again and again, sometimes before it is ready, and returns how often.
+// kills kills a daemon repeatedly, sometimes before it is ready, and returns how often.
 func (s *scene) kills(flags ...string) int {
 	s.t.Helper()
 	d := s.daemon("", flags...)

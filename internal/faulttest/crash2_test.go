@@ -12,8 +12,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// crashPoints are the boundaries of the daemon on the write path, in order. answered is not
-// a point of internal/crash: it is when a producer has its answer.
+// crashPoints are the boundaries on the daemon's write path, in order. answered is not from
+// internal/crash: a producer has received its answer.
 var crashPoints = []string{
 	"write.before", "write.after", "sync.before", "sync.after", answered,
 	"update@readings.before", "update@readings.after",
@@ -46,7 +46,7 @@ func TestCRASH2(t *testing.T) {
 	s.finish("CRASH-2", crashes)
 }
 
-// crashAt replaces the running daemon by one that crashes at a boundary.
+// crashAt replaces the running daemon with one that crashes at a boundary.
 func (s *scene) crashAt(d *daemon, p *faulttest.Producers, point string) {
 	s.t.Helper()
 	arrivals := 1 + rand.IntN(form(4, 30))
@@ -59,7 +59,7 @@ func (s *scene) crashAt(d *daemon, p *faulttest.Producers, point string) {
 		d.kill()
 		return
 	case "findAndModify@readings.before", "findAndModify@readings.after":
-		// The next daemon closes a part by a command of its own only if the previous one
+		// The next daemon closes a part with a separate command only if the previous one
 		// filled it beyond the new cap, which is rare.
 		require.NoError(s.t, d.flush(patience))
 		arrivals = 1

@@ -9,8 +9,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestCRASH3 kills the daemon while it replays what an earlier one has left,
-// again and again; every process cuts the readings differently.
+// TestCRASH3 repeatedly kills the daemon while it replays an earlier process's
+// journal; every process cuts the readings differently.
 func TestCRASH3(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -22,7 +22,7 @@ func TestCRASH3(t *testing.T) {
 	proxy.CutAll()
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 50, Sensors: 20, Most: form[int64](2000, 40_000)}).Wait()
 	d.kill()
-	// Some answers are lost as well, so that readings stay unreleased.
+	// Some answers are lost, so that readings stay unreleased.
 	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.2, faulttest.CutAnswer)})
 	kills := form(6, 60)
 	for range kills {
@@ -32,7 +32,7 @@ func TestCRASH3(t *testing.T) {
 			"--bucket-max-readings", strconv.Itoa([]int{20, 13, 5}[rand.IntN(3)]),
 			"--merge-readings", strconv.Itoa([]int{60, 5}[rand.IntN(2)]),
 			"--lanes", strconv.Itoa(1+rand.IntN(6)))
-		d.await(d.drained) // or it crashes
+		d.await(d.drained) // unless it crashes
 		d.kill()
 	}
 	proxy.Set(faulttest.Faults{})

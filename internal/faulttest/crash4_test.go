@@ -11,9 +11,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestCRASH4 copies the journal of a killed daemon, as restoring a machine does. Two
-// daemons continue from it concurrently, without the claims that would make the
-// second wait. A third is started on the directory of a running one, and must exit.
+// TestCRASH4 copies a killed daemon's journal, like restoring a machine. Two daemons
+// continue from it concurrently, without the claims that would make the second wait.
+// A third one is started on a running daemon's directory, and must exit.
 func TestCRASH4(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -29,7 +29,7 @@ func TestCRASH4(t *testing.T) {
 	for range copies {
 		p := s.produce(first, 4, faulttest.ProducerConfig{Batch: 10, Rate: form(600.0, 2000)})
 		wait(form(300*time.Millisecond, time.Second))
-		// The daemon gets no reply to updates that are applied now.
+		// The daemon gets no reply to updates applied from now on.
 		proxy.Set(withoutClaims(faulttest.Randomly(0.5, faulttest.CutAnswer)))
 		wait(500 * time.Millisecond)
 		first.kill()
@@ -43,7 +43,7 @@ func TestCRASH4(t *testing.T) {
 		p = s.produce(copied, 2, faulttest.ProducerConfig{Batch: 10, Rate: form(300.0, 1000)})
 		wait(form(500*time.Millisecond, 2*time.Second))
 		p.Stop()
-		s.flush(copied) // its journal is about to be replaced
+		s.flush(copied) // its journal will be replaced
 		copied.stop()
 	}
 	third := newDaemon(t, append([]string{"--mongo-uri", uri, "--database", s.db.Name()}, smallParts...)...)
@@ -55,8 +55,8 @@ func TestCRASH4(t *testing.T) {
 }
 
 // TestCRASH4Series copies the journal of a daemon that was killed while MongoDB
-// was away, and starts both on it. No guard prevents duplicates if both replay it:
-// one of them must wait or exit.
+// was away, and starts two daemons with it. No guard prevents duplicates if both
+// replay it, so one of them must wait or exit.
 func TestCRASH4Series(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

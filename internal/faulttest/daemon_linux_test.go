@@ -2,7 +2,7 @@ package faulttest_test
 
 import "syscall"
 
-// endsWithTest makes a daemon end when the test binary does.
+// endsWithTest makes a daemon end with the test binary.
 func endsWithTest() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

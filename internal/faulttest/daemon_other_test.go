@@ -4,5 +4,5 @@ package faulttest_test
 
 import "syscall"
 
-// endsWithTest does what it can where the system cannot tell a child.
+// endsWithTest does what it can on systems that do not notify children.
 func endsWithTest() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -25,19 +25,19 @@ import (
 // patience is how long a test waits for another process on a busy machine.
 const patience = 60 * time.Second
 
-// binary is the daemon under test, which can crash where a test says. In the short form it
-// has the race detector if the tests have it; in the full form it runs at production speed.
+// binary is the daemon under test, with crash points. In the short form it has the race
+// detector if the tests do; in the full form it runs at production speed.
 var binary = brimtest.Binary{Tags: "fault", Plain: full()}
 
-// daemon is `brim serve` on ports and directories of its own, which stay the
-// same however often it is started.
+// daemon is `brim serve` with its own ports and directories, which survive
+// restarts.
 type daemon struct {
 	HTTP, Admin string // http://host:port
 	GRPC        string // host:port
 	Dir         string // data directory, with the journal in it
-	Token       string // to show to the admin listener; empty: none
+	Token       string // for the admin listener; empty: none
 
-	// Crash is the point, as in internal/crash, at which the next process ends; empty: none.
+	// Crash is the point, from internal/crash, at which the next process ends; empty: none.
 	Crash string
 
 	t      testing.TB
@@ -47,15 +47,15 @@ type daemon struct {
 	exited <-chan struct{} // closed when the process has ended
 }
 
-// eager writes everything that gathered in each flush interval, whatever that costs
-// MongoDB. Faults hit updates, so there must be many.
+// eager writes everything that accumulated in each flush interval, whatever the
+// cost to MongoDB: faults hit updates, so there must be many.
 var eager = []string{"--flush-budget", "10000%"}
 
-// policies let readings gather as briefly as possible, as by default, and until there are
-// five or they are 2 s old.
+// policies merge readings as little as possible, by default, and until there are five or
+// they are 2 s old.
 var policies = [][]string{eager, {"--flush-budget", "2%"}, {"--flush-budget", "0%", "--flush-max", "2s", "--merge-readings", "5"}}
 
-// newDaemon prepares a daemon; flags come behind those that every test needs.
+// newDaemon prepares a daemon; flags are added to those that every test needs.
 func newDaemon(t testing.TB, flags ...string) *daemon {
 	t.Helper()
 	address := func() string { return "127.0.0.1:" + strconv.Itoa(mongodtest.FreePort(t)) }
@@ -72,8 +72,8 @@ func newDaemon(t testing.TB, flags ...string) *daemon {
 
 func (d *daemon) journal() string { return filepath.Join(d.Dir, "journal") }
 
-// start starts the process, more flags winning over earlier ones, and returns
-// at once.
+// start starts the process and returns at once. Its flags override earlier
+// ones.
 func (d *daemon) start(more ...string) *daemon {
 	d.t.Helper()
 	require.True(d.t, d.ended(), "the daemon runs already")
@@ -111,8 +111,8 @@ func (d *daemon) awaitReady() (reason string) {
 	return reason
 }
 
-// await waits until the condition holds; false if the daemon ended, or
-// patience did.
+// await waits for a condition; false if the daemon ended, or the wait timed
+// out.
 func (d *daemon) await(condition func() bool) bool {
 	deadline := time.After(patience)
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -142,7 +142,7 @@ func (d *daemon) ended() bool {
 	}
 }
 
-// kill ends the daemon as a crash does.
+// kill ends the daemon like a crash.
 func (d *daemon) kill() {
 	if !d.ended() {
 		_ = d.cmd.Process.Kill()
@@ -170,7 +170,7 @@ func (d *daemon) drained() bool {
 	return err == nil && code == http.StatusOK && d.flush(time.Second) == nil
 }
 
-// flush waits until everything that was accepted is stored.
+// flush waits until all accepted readings are stored.
 func (d *daemon) flush(timeout time.Duration) error {
 	code, body, err := d.askFor(timeout+patience, http.MethodPost, "/flush?timeout="+timeout.String())
 	if err == nil && code != http.StatusOK {
@@ -179,7 +179,7 @@ func (d *daemon) flush(timeout time.Duration) error {
 	return err
 }
 
-// ask makes a request to the admin listener.
+// ask sends a request to the admin listener.
 func (d *daemon) ask(method, path string) (code int, body string, err error) {
 	return d.askFor(patience, method, path)
 }
@@ -227,7 +227,7 @@ func (d *daemon) rss() int64 {
 	return resident * int64(os.Getpagesize())
 }
 
-// highestRSS returns the most resident memory that the daemon ever had, in bytes.
+// highestRSS returns the daemon's peak resident memory in bytes.
 func (d *daemon) highestRSS() int64 {
 	d.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
@@ -240,8 +240,8 @@ func (d *daemon) highestRSS() int64 {
 	return kib << 10
 }
 
-// processorTime returns the seconds of CPU time of a process, by its
-// number or "self"; that of the daemon, if it is empty.
+// processorTime returns a process's CPU time in seconds; process is a pid or
+// "self", or empty for the daemon.
 func (d *daemon) processorTime(process string) float64 {
 	d.t.Helper()
 	if process == "" {
@@ -249,11 +249,11 @@ func (d *daemon) processorTime(process string) float64 {
 	}
 	text, err := os.ReadFile("/proc/" + process + "/stat")
 	require.NoError(d.t, err)
-	_, rest, _ := strings.Cut(string(text), ") ") // a name may hold anything before
+	_, rest, _ := strings.Cut(string(text), ") ") // the name before it may contain anything
 	fields := strings.Fields(rest)
 	require.Greater(d.t, len(fields), 12)
 	ticks := 0
-	for _, field := range fields[11:13] { // in user mode, and in the kernel
+	for _, field := range fields[11:13] { // user mode and kernel
 		n, err := strconv.Atoi(field)
 		require.NoError(d.t, err)
 		ticks += n

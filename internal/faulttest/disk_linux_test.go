@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// smallDisk returns the folder of a disk of diskBytes, in memory; "" where this
+// smallDisk returns a folder on an in-memory disk of diskBytes; "" if this
 // process may not mount one.
 func smallDisk(t testing.TB) string {
 	t.Helper()

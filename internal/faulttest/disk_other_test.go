@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// smallDisk returns no folder: only Linux makes disks in memory by a call.
+// smallDisk returns no folder: in-memory disks need Linux.
 func smallDisk(testing.TB) string {
 	notRun("FS-5 on a small disk; the journal's own limit stands in for it", errors.ErrUnsupported)
 	return ""

@@ -28,7 +28,7 @@ import (
 )
 
 // A doctored run is a daemon under light load whose writes are slowed down in one
-// way after it has learned their usual latency.
+// way, after it has learned their usual latency.
 type doctored struct {
 	*scene
 	server *mongod.Server
@@ -68,7 +68,7 @@ func (v *doctorVerdict) class(signal string) string {
 	return ""
 }
 
-// diagnose runs `brim doctor` beside the daemon.
+// diagnose runs `brim doctor` on the daemon.
 func (x *doctored) diagnose() doctorVerdict {
 	x.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -77,7 +77,7 @@ func (x *doctored) diagnose() doctorVerdict {
 	cmd.Env = brimtest.Env()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	_ = cmd.Run() // its code is the class
+	_ = cmd.Run() // its exit code is the class
 	v := doctorVerdict{stderr: stderr.String()}
 	if stdout.Len() > 0 {
 		require.NoError(x.t, json.Unmarshal(stdout.Bytes(), &v))
@@ -85,7 +85,7 @@ func (x *doctored) diagnose() doctorVerdict {
 	return v
 }
 
-// admin runs a command on the server, past the proxy.
+// admin runs a command on the server, bypassing the proxy.
 func (x *doctored) admin(command bson.D) {
 	x.t.Helper()
 	require.NoError(x.t, x.db.Client().Database("admin").RunCommand(context.Background(), command).Err())
@@ -116,7 +116,7 @@ func (x *doctored) busily(n int, task func(ctx context.Context)) {
 	})
 }
 
-// eat keeps CPUs busy in processes of their own.
+// eat keeps CPUs busy with separate processes.
 func (x *doctored) eat(n int) {
 	for range n {
 		cmd := exec.Command("sh", "-c", "while :; do :; done")
@@ -130,8 +130,8 @@ func (x *doctored) eat(n int) {
 	}
 }
 
-// renice sets the priority of a process with all its threads: 19 lets every other
-// process go first.
+// renice sets the priority of a process and all its threads: 19 yields to all
+// others.
 func renice(t testing.TB, pid, priority int) {
 	t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
@@ -143,8 +143,8 @@ func renice(t testing.TB, pid, priority int) {
 	}
 }
 
-// slowDisk returns a folder on a loop device, and what makes its writes wait: the
-// file beneath is written directly, and at a limited rate.
+// slowDisk returns a folder on a loop device, and a function that throttles its
+// writes: the file beneath is written directly, at a limited rate.
 func slowDisk(t testing.TB) (dir string, throttle func(pid int)) {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "disk")
@@ -185,9 +185,9 @@ func slowDisk(t testing.TB) (dir string, throttle func(pid int)) {
 	}
 }
 
-// TestDoctorSituations makes writes slow on purpose, for ten reasons, and checks
-// that the doctor names each. Consequences of it may be named as well, and so may
-// a host whose CPU is in fact saturated.
+// TestDoctorSituations slows writes down in ten ways, and checks that the doctor
+// names each. It may also name consequences, and a host whose CPU is in fact
+// saturated.
 func TestDoctorSituations(t *testing.T) {
 	if !full() {
 		t.Skip("only in full: make test-fault")
@@ -200,8 +200,8 @@ func TestDoctorSituations(t *testing.T) {
 		idle    bool
 		make    func(x *doctored)
 		found   string   // "": nothing
-		follows []string // that may be named beside it
-		says    string   // by stderr, where MongoDB does not answer
+		follows []string // may be named in addition
+		says    string   // on stderr, if MongoDB does not answer
 	}{
 		{name: "idle", idle: true, make: func(x *doctored) { x.eat(4) }},
 		{name: "healthy", make: func(*doctored) {}},
@@ -217,7 +217,7 @@ func TestDoctorSituations(t *testing.T) {
 					{Key: "in", Value: bson.D{{Key: "$add", Value: bson.A{"$$value", "$$this"}}}},
 				}}}}}}},
 			}
-			renice(x.t, x.server.Pid(), 0) // make test-fault may run at less
+			renice(x.t, x.server.Pid(), 0) // make test-fault may have lowered the priority
 			x.busily(12, func(ctx context.Context) {
 				cursor, err := x.db.Aggregate(ctx, pipeline)
 				if ctx.Err() == nil && assert.NoError(x.t, err) {
@@ -267,7 +267,7 @@ func TestDoctorSituations(t *testing.T) {
 					t.Skip("NOT RUN: a full disk, which needs a tmpfs:", err)
 				}
 				t.Cleanup(func() { assert.NoError(t, syscall.Unmount(config.DataDir, syscall.MNT_DETACH)) })
-				c.make = func(x *doctored) { // until nothing is left
+				c.make = func(x *doctored) { // until no space is left
 					ballast, err := os.Create(filepath.Join(config.DataDir, "ballast"))
 					require.NoError(t, err)
 					for err == nil {

@@ -15,16 +15,16 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/claim"
 )
 
-// TestDROP1Buckets drops the collection, or the database, while a daemon keeps
-// writing to the same buckets. What was stored is lost with it. Everything
-// attempted afterwards is stored once, in a collection like the first.
+// TestDROP1Buckets drops the collection, or the database, while a daemon writes
+// to the same buckets. Stored readings are lost with it. Everything attempted
+// afterwards is stored once, in a collection like the first.
 func TestDROP1Buckets(t *testing.T) {
 	t.Parallel()
 	newScene(t).drops(append(smallParts[:len(smallParts):len(smallParts)], "--compressor", "zstd")...)
 }
 
-// TestDROP1TimeSeries is the same with a time-series stream, which an insert in
-// the gap would make an ordinary collection.
+// TestDROP1TimeSeries does the same with a time-series stream, where an insert
+// in between would create a regular collection.
 func TestDROP1TimeSeries(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -55,24 +55,24 @@ func (s *scene) drops(flags ...string) {
 	assert.Equal(s.t, before, s.collections(), "the collections are not as they were")
 }
 
-// someStored waits until the stream's collection holds something.
+// someStored waits until the stream's collection has documents.
 func (s *scene) someStored() {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
 		return s.db.Collection(s.check.Stream).FindOne(context.Background(), bson.D{}).Err() == nil
 	}, patience, 5*time.Millisecond)
-	wait(200 * time.Millisecond) // so that parts fill up
+	wait(200 * time.Millisecond) // lets parts fill up
 }
 
-// collections describes those of the stream, with their indexes.
+// collections describes the stream's collections and their indexes.
 func (s *scene) collections() string {
 	s.t.Helper()
 	ctx := context.Background()
 	found, err := s.db.ListCollectionSpecifications(ctx, bson.D{})
 	require.NoError(s.t, err)
-	all := make(map[string]string) // printed in the order of the names
+	all := make(map[string]string) // printed in name order
 	for _, f := range found {
-		if f.Name == "system.views" || f.Name == claim.Collection || f.Name == store.SensorsName(s.check.Stream) { // they return within seconds
+		if f.Name == "system.views" || f.Name == claim.Collection || f.Name == store.SensorsName(s.check.Stream) { // recreated within seconds
 			continue
 		}
 		all[f.Name] = fmt.Sprint(f.Type, " ", f.Options)

@@ -15,19 +15,19 @@ import (
 	"github.com/brim-telemetry/brim/internal/journal"
 )
 
-// ErrPower is what every operation returns after a power cut.
+// ErrPower is the error of every operation after a power cut.
 var ErrPower = errors.New("power cut")
 
-// Files is an in-memory disk that on demand loses what a disk may lose. Writes are
-// visible at once, as in a page cache, and survive PowerCut only if they were synced,
-// or by chance. It implements journal.Files.
+// Files is an in-memory disk that can lose what a real disk may lose. Writes are
+// visible at once, like in a page cache, but survive PowerCut only if they were
+// synced, or by chance. It implements journal.Files.
 type Files struct {
 	mu     sync.Mutex
 	random *rand.Rand
 	dead   bool
-	left   int // operations until the power goes; negative: for ever
+	left   int // operations until the power cut; negative: unlimited
 
-	names   map[string]*inode // as seen
+	names   map[string]*inode // as visible
 	durable map[string]*inode // as of the last SyncDir
 	changes []nameChange      // since then
 	locks   map[string]*lock
@@ -50,15 +50,15 @@ const (
 	SyncDir = "sync-dir"
 )
 
-// Around has fn called for each operation that changes the disk. fn calls do to carry it out,
-// may wait before and after that, or returns an error instead. Calls are concurrent.
+// Around makes fn wrap each operation that changes the disk. fn calls do to execute it, may
+// wait before and after, or return an error instead. Calls are concurrent.
 func (f *Files) Around(fn func(op, name string, do func() error) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.around = fn
 }
 
-// carryOut calls do with f locked, by way of Around's fn if there is one.
+// carryOut calls do with f locked, through Around's fn if there is one.
 func (f *Files) carryOut(op, name string, do func() error) error {
 	f.mu.Lock()
 	around := f.around
@@ -85,9 +85,8 @@ func (f *Files) locked(do func() error) error {
 	return do()
 }
 
-// Kill ends the use of the disk by a process, as a kill does, and returns the disk for the
-// next one. It has everything that was written; still only what was synced survives a power
-// cut.
+// Kill ends the use of the disk by a process, like a kill, and returns the disk for the
+// next one. All writes are visible there, but a power cut still loses what was not synced.
 func (f *Files) Kill() *Files {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,7 +96,7 @@ func (f *Files) Kill() *Files {
 	return next
 }
 
-// failure makes an operation fail a number of times, or always if times is negative.
+// failure makes an operation fail some number of times, or always if times is negative.
 type failure struct {
 	err   error
 	times int
@@ -111,14 +110,14 @@ func (f *failure) take() error {
 	return f.err
 }
 
-// nameChange is one change of a directory: name refers to node, or to nothing.
+// nameChange is a change of a directory: name refers to node, or to nothing.
 type nameChange struct {
 	name string
 	node *inode
-	from string // of a renaming
+	from string // for renames
 }
 
-// NewFiles returns an empty disk; chance depends on seed alone.
+// NewFiles returns an empty disk; randomness depends only on seed.
 func NewFiles(seed uint64) *Files {
 	return &Files{
 		random: rand.New(rand.NewPCG(seed, 1)), left: -1,
@@ -133,8 +132,8 @@ func (f *Files) CutAfter(n int) {
 	f.left = n
 }
 
-// FailSync makes the next syncs of files fail, all of them if times is negative.
-// The data that they should have made durable never becomes durable.
+// FailSync makes the next syncs of files fail, or all if times is negative. The
+// affected data never becomes durable.
 func (f *Files) FailSync(err error, times int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -177,11 +176,11 @@ func (f *Files) PowerCut() *Files {
 	f.dead = true
 	next := NewFiles(f.random.Uint64())
 	names := maps.Clone(f.durable)
-	// A directory's changes reach the disk in their order.
+	// A directory's changes reach the disk in order.
 	for _, c := range f.changes[:f.random.IntN(len(f.changes)+1)] {
 		c.apply(names)
 	}
-	for _, name := range slices.Sorted(maps.Keys(names)) { // sorted, so that chance depends on the seed alone
+	for _, name := range slices.Sorted(maps.Keys(names)) { // sorted, so that randomness depends only on the seed
 		next.names[name] = newInode(names[name].survive(f.random))
 	}
 	next.durable = maps.Clone(next.names)
@@ -217,7 +216,7 @@ func (f *Files) Bytes(name string) []byte {
 	return nil
 }
 
-// SetBytes makes a file hold these bytes, durably.
+// SetBytes durably sets a file's content.
 func (f *Files) SetBytes(name string, content []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -396,14 +395,14 @@ func (l *lock) Close() error {
 // sector is the unit of writing of a disk.
 const sector = 512
 
-// An inode is a file without its name.
+// An inode is a file's content, without its name.
 type inode struct {
-	seen   []byte   // as in the page cache
-	synced []byte   // as on the disk
-	dirty  []change // on the way to it
+	seen   []byte   // in the page cache
+	synced []byte   // on the disk
+	dirty  []change // not yet on the disk
 }
 
-// change is a write, or a cut where data is nil.
+// change is a write, or a truncation if data is nil.
 type change struct {
 	at   int64
 	data []byte
@@ -428,7 +427,7 @@ func resize(b []byte, n int64) []byte {
 	return append(b, make([]byte, n-int64(len(b)))...)
 }
 
-// newInode has all of its content on the disk.
+// newInode returns an inode with its content on the disk.
 func newInode(content []byte) *inode {
 	return &inode{seen: content, synced: slices.Clone(content)}
 }
@@ -445,11 +444,11 @@ func (n *inode) sync() {
 	n.dirty = nil
 }
 
-// survive returns what is left after a loss of power: what was synced, and any
-// part of the rest, sector by sector.
+// survive returns the content after a power cut: what was synced, and random
+// sectors of the rest.
 func (n *inode) survive(random *rand.Rand) []byte {
 	out := slices.Clone(n.synced)
-	mood := random.Float64() // from nothing to nearly everything
+	mood := random.Float64() // from almost nothing to almost everything
 	for _, c := range n.dirty {
 		if c.data == nil {
 			if random.Float64() < mood {
@@ -540,7 +539,7 @@ func (f *file) Sync() error {
 	return d.carryOut(Sync, f.name, func() error {
 		if err := d.failSync.take(); err != nil {
 			d.failed++
-			// The cache now treats the pages as clean; no later sync writes them.
+			// The cache now considers the pages clean; later syncs do not write them.
 			f.node.dirty = nil
 			return &os.PathError{Op: "sync", Path: f.name, Err: err}
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // TestFS5 fills the journal's disk, kills the daemon while it is full, and frees
-// space again.
+// space.
 func TestFS5(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -35,7 +35,7 @@ func TestFS5(t *testing.T) {
 		before := p.Counts.Refused.Load()
 		ballast := filepath.Join(disk, "ballast")
 		if round%2 == 0 {
-			// Another program fills the disk, all at once.
+			// Another program fills the disk.
 			fill(t, ballast)
 		}
 		require.True(t, d.await(func() bool { return p.Counts.Refused.Load() > before+20 }), "the journal's disk does not get full")
@@ -48,7 +48,7 @@ func TestFS5(t *testing.T) {
 	s.finish("FS-5", kills)
 }
 
-// fill writes a file until there is no space, or enough.
+// fill writes a file until the disk is full, or up to a limit.
 func fill(t testing.TB, path string) {
 	t.Helper()
 	file, err := os.Create(path)

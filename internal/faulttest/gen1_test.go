@@ -21,10 +21,10 @@ import (
 )
 
 // TestGEN1 restarts daemons, four in full form, one by one with another storage, compressor,
-// granularity and format, while sensors are written to and read back. At each moment, each answer
-// of any daemon must contain every stored reading once, and no request may be refused by all.
-// Readings that only wait in a daemon are seen by others once these know it, which takes seconds:
-// see internal/simulate.
+// granularity and format, while sensors are written to and read back. At all times, each answer
+// of any daemon must contain every stored reading once, and at least one daemon must accept
+// requests. Readings that wait in one daemon become visible to others once they know it, which
+// takes seconds: see internal/simulate.
 func TestGEN1(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -55,7 +55,8 @@ func TestGEN1(t *testing.T) {
 			wait(form(time.Second, 5*time.Second))
 			d.stop()
 			d.start(change...).ready()
-			// Otherwise a stop could leave readings in its journal, which the other cannot show.
+			// Otherwise a stop could leave readings in its journal, which the other daemon
+			// cannot return.
 			require.True(t, d.await(d.drained), d.lastWords())
 		}
 	}
@@ -79,7 +80,7 @@ type rolledSensor struct {
 	bases []string
 	name  string
 	start int64 // of its readings' times, milliseconds since the epoch
-	// marks logs its readings as those of a producer, for the checker; nil: they are not checked.
+	// marks records its readings like a producer's, for the checker; nil: they are not checked.
 	marks    *faulttest.Log
 	producer int64
 
@@ -95,15 +96,15 @@ func (w *rolledSensor) run(ctx context.Context, do func()) {
 	}
 }
 
-// progress returns how many readings were acknowledged, and sent.
+// progress returns how many readings were acknowledged, and how many sent.
 func (w *rolledSensor) progress() (acked, sent int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.acked, w.sent
 }
 
-// ask makes a request to the daemons in turn, from the given one on, until one answers it. Where
-// the outcome of a write is unknown, it is repeated at the same daemon under its key.
+// ask sends a request to the daemons in turn, starting with the given one, until one answers. A
+// write with an unknown outcome is repeated at the same daemon with its key.
 func (w *rolledSensor) ask(first int, method, path, body string) (answer string) {
 	var why []string
 	at, maybeTaken := first, false
@@ -156,7 +157,7 @@ func (w *rolledSensor) note(e faulttest.Entry) {
 	}
 }
 
-// look compares answers with what was acknowledged before they were asked for.
+// look compares answers with the readings acknowledged before the query.
 func (w *rolledSensor) look() {
 	path, stream := "/v1/sensors/"+url.PathEscape(w.name), int(time.Now().UnixNano()/1000)
 	before, _ := w.progress()
@@ -199,9 +200,8 @@ func (w *rolledSensor) parse(answer string, into any) bool {
 	return answer != "" && assert.NoError(w.t, json.Unmarshal([]byte(answer), into), answer)
 }
 
-// TestGEN2 kills the daemon while its journal has readings that are not known to be stored, and
-// starts it with another storage or compressor: they belong to the collection that they were
-// accepted for.
+// TestGEN2 kills the daemon while its journal has readings not known to be stored, and restarts
+// it with another storage or compressor: those readings belong to their original collection.
 func TestGEN2(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -213,7 +213,7 @@ func TestGEN2(t *testing.T) {
 	for _, change := range form(changes, append(changes, changes...)) {
 		s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Rate: form(400.0, 1000)})
 		wait(form(500*time.Millisecond, 3*time.Second))
-		// All is applied, and no answer comes.
+		// Everything is applied, but no answer arrives.
 		proxy.Set(faulttest.Faults{Decide: faulttest.EveryNth(1, faulttest.CutAnswer)})
 		wait(time.Second)
 		s.kill(d)

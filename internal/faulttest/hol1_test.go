@@ -14,19 +14,19 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestHOL1 blocks writes to some buckets, with more readings for them than a lane can
-// hold: readings of other buckets must not be delayed.
+// TestHOL1 blocks writes to some buckets, with more readings than a lane can hold:
+// other buckets must not be delayed.
 //
-// No other tests run at the same time, because times are compared; in the short form
-// the four cases run concurrently.
+// No other tests run concurrently, since times are compared; in the short form the
+// four cases run concurrently.
 func TestHOL1(t *testing.T) {
 	for name, b := range map[string]stuckBuckets{
 		"one bucket": {sensors: 1, step: time.Millisecond, granularity: "1h"},
-		// Neither of two is most of what its lane holds.
+		// Neither of the two fills most of the lane.
 		"two buckets": {sensors: 2, step: time.Millisecond, granularity: "1h", healthy: 16},
 		// A sensor whose writes are refused backfills hundreds of windows.
 		"many windows": {sensors: 1, step: 200 * time.Millisecond, granularity: "1m", healthy: 16},
-		// An open transaction has locked a document: writes to it are not answered.
+		// An open transaction locks a document: writes to it get no answer.
 		"a locked document": {sensors: 1, step: time.Millisecond, granularity: "1h", locked: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -36,18 +36,18 @@ func TestHOL1(t *testing.T) {
 	}
 }
 
-// stuckBuckets are those that cannot be written.
+// stuckBuckets are buckets that cannot be written.
 type stuckBuckets struct {
 	sensors     int // the first ones
 	step        time.Duration
 	granularity string
-	locked      bool // by a transaction; else refused by a rule of the collection
+	locked      bool // by a transaction; otherwise refused by a validator
 	healthy     int  // other sensors; 0: 200
 }
 
 func (b stuckBuckets) run(s *scene) (slow string) {
 	s.shared()
-	// One lane: all buckets are neighbours of the stuck ones.
+	// With one lane, all buckets share it with the stuck ones.
 	d := s.daemon("", "--flush-interval", "20ms", "--lanes", "1", "--queue-max-bytes", "2MiB", "--granularity", b.granularity)
 	stuck := make(bson.A, b.sensors)
 	for i := range stuck {
@@ -67,17 +67,17 @@ func (b stuckBuckets) run(s *scene) (slow string) {
 	const slowest = 0.01
 	before := usual(others, form(time.Second, 20*time.Second), slowest)
 	most := max(5*before, time.Second)
-	if !full() || b.locked || b.healthy > 0 { // hung writes, and hundreds of windows, are found one by one
+	if !full() || b.locked || b.healthy > 0 { // hung writes, and hundreds of windows, take time to isolate
 		most = max(most, form(3500*time.Millisecond, 3*time.Second))
 	}
 	heal := b.keep(s, stuck)
 	if !early {
 		s.produce(d, 2, flood)
 	}
-	wait(max(form(6*time.Second, time.Minute), 2*most)) // longer than what is too slow
+	wait(max(form(6*time.Second, time.Minute), 2*most)) // longer than the limit
 	heal()
 	s.finish("HOL-1", 1)
-	during := faulttest.Slowest(others.Counts.Took(), slowest) // includes readings that could not be stored before
+	during := faulttest.Slowest(others.Counts.Took(), slowest) // includes readings that could not be stored earlier
 	s.t.Logf("99 %% of the other sensors' readings were stored within %v before, within %v beside the stuck buckets", before, during)
 	if during > most {
 		return fmt.Sprintf("readings of other sensors took %v, before %v", during, before)
@@ -85,8 +85,8 @@ func (b stuckBuckets) run(s *scene) (slow string) {
 	return ""
 }
 
-// usual returns within which time nearly all of the producers' readings are stored, of
-// those in a while, and of at least some.
+// usual returns the time within which almost all of the producers' readings are
+// stored, over a period and for a minimum number of them.
 func usual(p *faulttest.Producers, while time.Duration, slowest float64) time.Duration {
 	const enough = 100
 	var took []time.Duration
@@ -110,8 +110,8 @@ func (b stuckBuckets) keep(s *scene, sensors bson.A) (heal func()) {
 	s.t.Cleanup(func() { session.EndSession(ctx) })
 	require.NoError(s.t, session.StartTransaction())
 	locks := mongo.NewSessionContext(ctx, session)
-	// Lock the open part; closed ones are not written. While it is being written, the
-	// lock is refused.
+	// Lock the open part; closed ones are not written. The lock is refused during a
+	// write.
 	require.Eventually(s.t, func() bool {
 		result, err := s.db.Collection("readings").UpdateMany(locks,
 			bson.D{{Key: "sensorId", Value: bson.D{{Key: "$in", Value: sensors}}}, {Key: "full", Value: bson.D{{Key: "$ne", Value: true}}}},

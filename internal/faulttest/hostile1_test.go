@@ -36,9 +36,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestHOSTILE1 runs many attacks with and without a token concurrently, while good clients
-// continue. They must not lose a reading, memory and metrics must stay within their
-// bounds, and no secret may be exposed.
+// TestHOSTILE1 runs many attacks concurrently, with and without a token, while good
+// clients continue. No reading may be lost, memory and metrics must stay within their
+// bounds, and no secret may leak.
 func TestHOSTILE1(t *testing.T) {
 	alone(t)
 	s := newScene(t)
@@ -59,32 +59,32 @@ func TestHOSTILE1(t *testing.T) {
 	s.finish("HOSTILE-1", len(g.attacker.attacks()))
 }
 
-// mostMemory is the limit on the daemon's memory. The race detector keeps several bytes
-// for each byte.
+// mostMemory limits the daemon's memory. The race detector needs several bytes per
+// byte.
 var mostMemory = int64(512<<20) * map[bool]int64{false: 1, true: 4}[brimtest.Race]
 
 const (
-	// preyStream is where attackers may send.
+	// preyStream is the stream that attackers may write to.
 	preyStream = "prey"
-	// mostSensors is the quota of each attacker that has a token.
+	// mostSensors is the quota of each attacker with a token.
 	mostSensors = 2000
 	mongoSecret = "canary-of-mongodb"
 	unknown     = "brim_canary00000000000000000000000000000000000000"
 )
 
-// A siege is the scene with what the hostile test needs of it.
+// A siege is the scene of the hostile test.
 type siege struct {
 	*scene
 
 	daemon   *daemon
-	secured  *daemon // speaks TLS, and has nothing to do but to be attacked
+	secured  *daemon // speaks TLS; its only load is the attack
 	attacker *attacker
-	broker   *mosquitto.Broker // nil: mosquitto is missing
+	broker   *mosquitto.Broker // nil: mosquitto is not installed
 	tokens   map[string]string // by identity
 }
 
 // start runs the daemon with an access file, and a MongoDB user whose password
-// must not be seen.
+// must not leak.
 func (g *siege) start() {
 	t := g.t
 	err := g.db.RunCommand(context.Background(), bson.D{
@@ -121,7 +121,7 @@ func (g *siege) start() {
 	g.t.Cleanup(g.attacker.close)
 }
 
-// startSecured starts a daemon with TLS that keeps readings in memory.
+// startSecured starts a daemon with TLS and in-memory storage.
 func (g *siege) startSecured(dir, accessFile string) *daemon {
 	t := g.t
 	cert, key := accesstest.NewAuthority(t, "test").Server("brim", time.Now().Add(time.Hour)).Write(t, dir)
@@ -136,7 +136,7 @@ func (g *siege) startSecured(dir, accessFile string) *daemon {
 	return d
 }
 
-// target is what attackers know; first is the number of their first sensor.
+// target is the attackers' knowledge; first is the number of their first sensor.
 func (g *siege) target(first int) target {
 	host := func(url string) string { return strings.TrimPrefix(url, "http://") }
 	mqtt := ""
@@ -149,7 +149,7 @@ func (g *siege) target(first int) target {
 	}
 }
 
-// produceGood starts the clients that must not suffer.
+// produceGood starts the clients that must not be affected.
 func (g *siege) produceGood() *faulttest.Producers {
 	cfg := faulttest.ProducerConfig{Token: g.tokens["good"], Sensors: 100, Step: 5 * time.Millisecond}
 	lines := cfg
@@ -167,7 +167,7 @@ func (g *siege) produceGood() *faulttest.Producers {
 func (g *siege) besiege(good *faulttest.Producers) {
 	plan, attackers := g.plan(), g.startAttackers(g.target(0))
 	var quiet, under []time.Duration
-	used := make(map[string]float64) // CPU time of the sieges
+	used := make(map[string]float64) // CPU time during sieges
 	add := func(sign float64) {
 		used["the daemon"] += sign * g.daemon.processorTime("")
 		used["the one with TLS"] += sign * g.secured.processorTime("")
@@ -204,11 +204,11 @@ func (g *siege) besiege(good *faulttest.Producers) {
 	}
 }
 
-// profileTo, in the environment, is a file for a profile of the daemon in the
-// second siege.
+// profileTo names the environment variable with the file for a profile of the
+// daemon in the second siege.
 const profileTo = "BRIM_FAULT_PROFILE"
 
-// profile begins a profile, if one is asked for; the result waits for it.
+// profile starts a profile if requested; done waits for it.
 func (g *siege) profile(d time.Duration, round int) (done func()) {
 	path := os.Getenv(profileTo)
 	if path == "" || round != 1 {
@@ -224,7 +224,7 @@ func (g *siege) profile(d time.Duration, round int) (done func()) {
 }
 
 // provoke makes sure that the daemon gave each answer that it must count: on a busy
-// machine a short siege may end too early.
+// machine, a short siege may be too short.
 func (g *siege) provoke() {
 	a, ctx := g.attacker, context.Background()
 	a.post(ctx, "", nil)
@@ -238,7 +238,7 @@ func (g *siege) provoke() {
 	}
 }
 
-// checkMemory finds the most memory that the daemons ever had.
+// checkMemory checks the daemons' peak memory.
 func (g *siege) checkMemory() {
 	for what, d := range map[string]*daemon{"the daemon": g.daemon, "the one with TLS": g.secured} {
 		highest := d.highestRSS()
@@ -274,7 +274,7 @@ func (g *siege) checkSeries(before map[string]bool) {
 	}
 }
 
-// checkGone waits until nothing of the attackers is left in the daemon.
+// checkGone waits until the daemon holds nothing of the attackers.
 func (g *siege) checkGone(idle float64) {
 	now := 0.0
 	gone := g.daemon.await(func() bool {
@@ -287,7 +287,7 @@ func (g *siege) checkGone(idle float64) {
 	}
 }
 
-// checkCounted checks that the metrics count the answers that attackers got.
+// checkCounted checks that the metrics count the attackers' answers.
 func (g *siege) checkCounted() {
 	_, body, err := g.daemon.ask(http.MethodGet, "/metrics")
 	require.NoError(g.t, err)
@@ -317,7 +317,7 @@ func (g *siege) checkCounted() {
 	}
 }
 
-// sumOf adds up the series of a family that have a label.
+// sumOf sums the series of a family with a label.
 func sumOf(metrics, family, label string) (sum float64) {
 	for line := range strings.Lines(metrics) {
 		if strings.HasPrefix(line, family+"{") && strings.Contains(line, label) {
@@ -329,7 +329,7 @@ func sumOf(metrics, family, label string) (sum float64) {
 	return sum
 }
 
-// checkSecrets searches everything that can be read for secrets.
+// checkSecrets searches all readable output for secrets.
 func (g *siege) checkSecrets() {
 	log, err := os.ReadFile(g.daemon.log)
 	require.NoError(g.t, err)
@@ -348,7 +348,7 @@ func (g *siege) checkSecrets() {
 	}
 	for where, text := range shown {
 		for what, secret := range secrets {
-			// Neither whole nor its random part.
+			// Neither the whole secret nor its random part.
 			if strings.Contains(text, secret) || strings.Contains(text, strings.TrimPrefix(secret, "brim_")) {
 				g.t.Errorf("%s is in %s", what, where)
 			}
@@ -356,8 +356,7 @@ func (g *siege) checkSecrets() {
 	}
 }
 
-// checkQuota checks that no more of the swarm's sensors are stored than its quota
-// allows.
+// checkQuota checks that the swarm has no more stored sensors than its quota.
 func (g *siege) checkQuota() {
 	g.flush(g.daemon)
 	var sensors []string
@@ -372,7 +371,7 @@ func (g *siege) checkQuota() {
 	}
 }
 
-// rest lets time pass, or the context end.
+// rest waits, or until ctx ends.
 func rest(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -380,20 +379,20 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Attackers have addresses other than those of the good clients, so that the daemon can
-// tell them apart.
+// Attackers have other addresses than good clients, so that the daemon can tell them
+// apart.
 type attacker struct {
-	http, grpc, admin, mqtt, tls, token, swarm string // as of target
+	http, grpc, admin, mqtt, tls, token, swarm string // from target
 	full                                       bool
 
 	client *http.Client
 	h2     *http.Client // HTTP/2 without TLS, as gRPC speaks
 	secure *http.Client // HTTP/2 over TLS
-	bomb   []byte       // in one piece, in gzip
+	bomb   []byte       // a single piece, gzipped
 
 	mu    sync.Mutex
 	codes map[string]int  // how often each answer was given
-	texts map[string]bool // different ones, some
+	texts map[string]bool // some different ones
 	next  int
 	first int
 }
@@ -403,7 +402,7 @@ func (a *attacker) attacks() []attack {
 	return slices.Concat(a.bombs(), a.slowClients(), a.strangeReadings(), a.floods(), a.grpcAttacks(), a.tlsAttacks(), a.inputAttacks())
 }
 
-// pick returns the value for the form at hand.
+// pick returns the value for the current form.
 func pick[T any](full bool, short, long T) T {
 	if full {
 		return long
@@ -426,8 +425,8 @@ func (a *attacker) bombs() []attack {
 	}
 }
 
-// readyBombs returns bombs of lines, in gzip and zstd, and prepares the one in one
-// piece.
+// readyBombs returns bombs of lines, in gzip and zstd, and prepares the
+// single-piece one.
 func (a *attacker) readyBombs() (gz, zst []byte) {
 	line := bytes.Repeat([]byte(strings.Repeat(" ", 1023)+"\n"), 16<<10)
 	const times = 50
@@ -448,7 +447,7 @@ func inGzip(data []byte) []byte {
 	return out.Bytes()
 }
 
-// must panics on errors that cannot happen. An attacker has no test to fail.
+// must panics on impossible errors. An attacker has no test to fail.
 func must(err error) {
 	if err != nil {
 		panic(err)
@@ -477,7 +476,7 @@ func (a *attacker) slowClients() []attack {
 	}
 }
 
-// strangeReadings come with a token.
+// strangeReadings are sent with a token.
 func (a *attacker) strangeReadings() []attack {
 	field := func(n int, name func(i int) string) []byte {
 		var b bytes.Buffer
@@ -529,10 +528,10 @@ func (a *attacker) strangeReadings() []attack {
 	}
 }
 
-// fewSensors is few enough for the quota to accept them at once.
+// fewSensors fits within the quota at once.
 const fewSensors = 400
 
-// newSensors sends one reading for each of n unknown sensors.
+// newSensors sends a reading for each of n unknown sensors.
 func (a *attacker) newSensors(ctx context.Context, n int) {
 	var b bytes.Buffer
 	for range n {
@@ -541,7 +540,7 @@ func (a *attacker) newSensors(ctx context.Context, n int) {
 	a.post(ctx, a.swarm, b.Bytes())
 }
 
-// sendBomb sends a bomb that is a single value, which must be read whole.
+// sendBomb sends a bomb with a single value, which must be read in full.
 func (a *attacker) sendBomb(ctx context.Context) {
 	a.call(ctx, call{
 		method: http.MethodPost, url: "http://" + a.http + "/v1/streams/" + preyStream + "/readings", token: a.token,
@@ -582,8 +581,8 @@ func (a *attacker) floods() []attack {
 	}
 }
 
-// smuggle hides a request in another one's body, from a server that counts its bytes
-// in the other way. What it hides has no mark, and would be found by the check.
+// smuggle hides a request in another one's body, for servers that frame it
+// differently. The hidden one has no mark, so the check would find it.
 func (a *attacker) smuggle(ctx context.Context) {
 	hidden := "POST /v1/readings HTTP/1.1\r\nHost: brim\r\nAuthorization: Bearer " + a.token +
 		"\r\nContent-Type: application/json\r\nContent-Length: 40\r\n\r\n" + `{"sensorId":"smuggled","fields":{"v":1}}`
@@ -609,7 +608,7 @@ func (a *attacker) smuggle(ctx context.Context) {
 	}
 }
 
-// An attack is something that an attacker does again and again.
+// An attack is repeated by an attacker.
 type attack struct {
 	name    string
 	clients int
@@ -617,13 +616,13 @@ type attack struct {
 	once    func(ctx context.Context)
 }
 
-// A target is what attackers know about the daemon.
+// A target is the attackers' knowledge about the daemon.
 type target struct {
 	HTTP, GRPC, Admin string // host:port
 	MQTT              string // a broker; empty: none
-	TLS               string // the HTTP listener of a daemon that speaks TLS
-	Token, Swarm      string // with quotas; the swarm's is for new sensors alone
-	Full              bool   // the form
+	TLS               string // HTTP listener of a daemon with TLS
+	Token, Swarm      string // with quotas; the swarm's is only for new sensors
+	Full              bool   // full form
 	First             int    // number of the first sensor
 }
 
@@ -653,7 +652,7 @@ func dialElsewhere(ctx context.Context, network, address string) (net.Conn, erro
 	return d.DialContext(ctx, network, address)
 }
 
-// saw notes an answer.
+// saw records an answer.
 func (a *attacker) saw(code, text string) {
 	const most = 5000
 	a.mu.Lock()
@@ -664,7 +663,7 @@ func (a *attacker) saw(code, text string) {
 	}
 }
 
-// seen is how often a code was given to requests for readings.
+// seen is how often a code was returned for readings.
 func (a *attacker) seen(code string) float64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -677,7 +676,7 @@ func (a *attacker) answers() string {
 	return strings.Join(slices.Collect(maps.Keys(a.texts)), "\n")
 }
 
-// String is how often each answer was given.
+// String lists how often each answer was given.
 func (a *attacker) String() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -688,7 +687,7 @@ func (a *attacker) String() string {
 	return "attackers were answered: " + strings.Join(out, ", ")
 }
 
-// number is a different one each time.
+// number returns a new number each time.
 func (a *attacker) number() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -696,14 +695,14 @@ func (a *attacker) number() int {
 	return a.next
 }
 
-// A call is a request of an attacker over HTTP.
+// A call is an attacker's HTTP request.
 type call struct {
 	method, url string
 	token       string
 	header      http.Header
 	body        io.Reader
 	secure      bool   // over TLS
-	mark        string // before the code, where it is noted; empty: a request for readings
+	mark        string // prefix of the recorded code; empty: a request for readings
 }
 
 func (a *attacker) call(ctx context.Context, c call) {
@@ -738,8 +737,8 @@ func (a *attacker) post(ctx context.Context, token string, body []byte, headers 
 	a.call(ctx, call{method: http.MethodPost, url: "http://" + a.http + "/v1/streams/" + preyStream + "/readings", token: token, header: h, body: bytes.NewReader(body)})
 }
 
-// raw opens a connection, writes to it, and reads until the other side closes
-// it, for as long as patience lasts.
+// raw opens a connection, writes to it, and reads until it is closed or
+// patience ends.
 func (a *attacker) raw(ctx context.Context, address, mark string, data []byte, patience time.Duration) {
 	conn, err := dialElsewhere(ctx, "tcp", address)
 	if err != nil {
@@ -756,7 +755,7 @@ func (a *attacker) raw(ctx context.Context, address, mark string, data []byte, p
 	}
 }
 
-// statuses are the codes of the HTTP/1 answers in what a connection said.
+// statuses are the HTTP/1 status codes in a connection's output.
 func statuses(answer []byte) (codes []string) {
 	for line := range bytes.Lines(answer) {
 		if rest, ok := bytes.CutPrefix(line, []byte("HTTP/1.1 ")); ok && len(rest) >= 3 {
@@ -766,8 +765,7 @@ func statuses(answer []byte) (codes []string) {
 	return codes
 }
 
-// drip writes data and then one byte after another, until the other side closes the
-// connection.
+// drip writes data and then single bytes until the connection is closed.
 func (a *attacker) drip(ctx context.Context, address, mark string, data []byte, every time.Duration) {
 	conn, err := dialElsewhere(ctx, "tcp", address)
 	if err != nil {
@@ -787,7 +785,7 @@ func (a *attacker) drip(ctx context.Context, address, mark string, data []byte, 
 	}
 }
 
-// flood writes the same again and again and reads nothing.
+// flood repeatedly writes the same data and reads nothing.
 func (a *attacker) flood(ctx context.Context, address, mark string, first, again []byte) {
 	conn, err := dialElsewhere(ctx, "tcp", address)
 	if err != nil {
@@ -810,7 +808,7 @@ func (a *attacker) flood(ctx context.Context, address, mark string, first, again
 	}
 }
 
-// grpcAttacks speak HTTP/2, some of it.
+// grpcAttacks use parts of HTTP/2.
 func (a *attacker) grpcAttacks() []attack {
 	many := pick(a.full, 30, 150)
 	preface := []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
@@ -848,7 +846,7 @@ func (a *attacker) grpcAttacks() []attack {
 	}
 }
 
-// grpcCall calls a method as gRPC does, with whatever body.
+// grpcCall calls a method like gRPC, with any body.
 func (a *attacker) grpcCall(ctx context.Context, method, token string, body io.Reader, encoding string) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -880,22 +878,22 @@ func (a *attacker) grpcCall(ctx context.Context, method, token string, body io.R
 	a.saw("gRPC "+code, message+string(text))
 }
 
-// Attackers are a process of their own with the lowest priority. On a machine with few
-// processors they would otherwise starve the good clients, regardless of the daemon;
-// real attackers have their own processors. They still do more than most networks
-// would carry, and the daemon's work for them has normal priority.
+// Attackers are a separate process with the lowest priority. With few CPUs, they would
+// otherwise starve the good clients, whatever the daemon does; real attackers have
+// their own CPUs. They still send more than most networks could carry, and the daemon
+// serves them with normal priority.
 
-// attackerMode is set in the environment of a test binary that is to attack.
+// attackerMode is the environment variable that makes a test binary attack.
 const attackerMode = "BRIM_FAULT_ATTACKER"
 
-// A report is what attackers saw since the last one.
+// A report is what attackers saw since the last report.
 type report struct {
 	Codes   map[string]int
 	Texts   []string
-	Sensors int // that were sent since the start, each another one
+	Sensors int // distinct sensors sent since the start
 }
 
-// attackMain reads a target, and then one line for each start and end of an attack; it
+// attackMain reads a target, then a line for each start and end of an attack; it
 // writes a report at each end.
 func attackMain(in io.Reader, out io.Writer) error {
 	commands, reports := bufio.NewScanner(in), json.NewEncoder(out)
@@ -948,7 +946,7 @@ func (a *attacker) report() report {
 	return r
 }
 
-// add adds what another one saw.
+// add adds another attacker's results.
 func (a *attacker) add(r *report) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -960,7 +958,7 @@ func (a *attacker) add(r *report) {
 	}
 }
 
-// attackers are the process.
+// attackers is the process.
 type attackers struct {
 	g       *siege
 	cmd     *exec.Cmd
@@ -968,7 +966,7 @@ type attackers struct {
 	reports *json.Decoder
 }
 
-// startAttackers starts them; they rest.
+// startAttackers starts the process; it is idle at first.
 func (g *siege) startAttackers(t target) *attackers {
 	path, err := os.Executable()
 	require.NoError(g.t, err)
@@ -982,15 +980,15 @@ func (g *siege) startAttackers(t target) *attackers {
 	require.NoError(g.t, cmd.Start())
 	p := &attackers{g: g, cmd: cmd, in: in, reports: json.NewDecoder(out)}
 	g.t.Cleanup(func() {
-		_ = in.Close() // which ends it
-		_ = cmd.Wait() // how, is known from its reports
+		_ = in.Close() // ends it
+		_ = cmd.Wait() // see its reports
 	})
 	require.NoError(g.t, json.NewEncoder(in).Encode(t))
 	return p
 }
 
-// attack lets them attack meanwhile, and returns how many sensors they have sent
-// until now.
+// attack lets them attack during meanwhile, and returns how many sensors they
+// have sent so far.
 func (p *attackers) attack(meanwhile func()) (sensors int) {
 	t := p.g.t
 	_, err := io.WriteString(p.in, "begin\n")
@@ -1004,15 +1002,15 @@ func (p *attackers) attack(meanwhile func()) (sensors int) {
 	return r.Sensors
 }
 
-// A siegePlan alternates quiet times and sieges, because the load of a machine
-// changes from minute to minute.
+// A siegePlan alternates between quiet periods and sieges, since a machine's
+// load changes from minute to minute.
 type siegePlan struct {
 	rounds       int
-	quiet, siege time.Duration // in each
+	quiet, siege time.Duration // per round
 }
 
-// siegeTime, in the environment, is how long the siege lasts in the full form, in
-// all; ten minutes if it is not there.
+// siegeTime names the environment variable with the total length of sieges in the
+// full form; ten minutes by default.
 const siegeTime = "BRIM_FAULT_SIEGE"
 
 func (g *siege) plan() siegePlan {
@@ -1032,7 +1030,7 @@ func (g *siege) plan() siegePlan {
 // trusting is a TLS configuration that accepts any certificate.
 func trusting() *tls.Config { return &tls.Config{InsecureSkipVerify: true} } //nolint:gosec // an attacker
 
-// tlsAttacks are against a listener that speaks TLS.
+// tlsAttacks target a TLS listener.
 func (a *attacker) tlsAttacks() []attack {
 	many := pick(a.full, 20, 100)
 	pause := pick(a.full, 20*time.Millisecond, 10*time.Millisecond)
@@ -1068,7 +1066,7 @@ func (a *attacker) tlsAttacks() []attack {
 	}
 }
 
-// rawTLS is raw over TLS, of HTTP/1.
+// rawTLS is raw over TLS, for HTTP/1.
 func (a *attacker) rawTLS(ctx context.Context, mark string, data []byte, patience time.Duration) {
 	plain, err := dialElsewhere(ctx, "tcp", a.tls)
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// portLater has a connection choose its port when it knows where it goes. A port
-// that is chosen before must differ from those of all closed connections that the
-// kernel still remembers; when those are tens of thousands, the search takes a
-// processor away from everybody, and no priority helps.
+// portLater makes a connection choose its port when the destination is known. A
+// port chosen earlier must differ from those of all closed connections that the
+// kernel still remembers; with tens of thousands of those, the search takes up a
+// CPU, whatever the priority.
 func portLater(_, _ string, conn syscall.RawConn) error {
 	var failed error
 	err := conn.Control(func(fd uintptr) {

@@ -4,5 +4,5 @@ package faulttest_test
 
 import "syscall"
 
-// portLater is for Linux.
+// portLater needs Linux.
 func portLater(string, string, syscall.RawConn) error { return nil }

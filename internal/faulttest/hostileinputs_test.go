@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/brimtest/mosquitto"
 )
 
-// inputAttacks are against OTLP, remote write and MQTT. None of what they send can be stored.
+// inputAttacks target OTLP, remote write and MQTT. Nothing they send can be stored.
 func (a *attacker) inputAttacks() []attack {
 	pause := pick(a.full, 500*time.Millisecond, time.Second)
 	otlp := func(media string, bodies ...[]byte) func(context.Context) {
@@ -75,18 +75,18 @@ func (a *attacker) publishBad(ctx context.Context) {
 	}
 }
 
-// field returns a length-delimited field of protobuf.
+// protoField returns a length-delimited protobuf field.
 func protoField(number protowire.Number, content []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), content)
 }
 
-// otlpOf returns an export of one resource, with an attribute's value, and one metric.
+// otlpOf returns an export with one resource, with an attribute value, and one metric.
 func otlpOf(attribute, metric []byte) []byte {
 	resource := protoField(1, protoField(1, append(protoField(1, []byte("a")), protoField(2, attribute)...)))
 	return protoField(1, append(resource, protoField(2, protoField(2, append(protoField(1, []byte("m")), metric...)))...))
 }
 
-// deepOTLP has an attribute of arrays in arrays.
+// deepOTLP has an attribute of nested arrays.
 func deepOTLP(levels int) []byte {
 	value := protoField(1, []byte("x"))
 	for range levels {
@@ -105,7 +105,7 @@ func manyBuckets(n int) []byte {
 	return otlpOf(protoField(1, []byte("x")), protoField(9, protoField(1, protoField(6, make([]byte, 8*n)))))
 }
 
-// manySamples has n series, each with a number of samples.
+// manySamples has n series with a number of samples each.
 func manySamples(n, samples int) []byte {
 	label := protoField(1, append(protoField(1, []byte("__name__")), protoField(2, []byte("m"))...))
 	return bytes.Repeat(protoField(1, append(label, bytes.Repeat(protoField(2, nil), samples)...)), n)

@@ -18,17 +18,17 @@ import (
 	"github.com/brim-telemetry/brim/internal/load/send"
 )
 
-// TestLOAD1 holds up every request of a server for 100 ms, once, under a steady
-// load. All requests that were due meanwhile have waited, and must say so, those
-// that were not even sent among them: in the response time. The service time,
-// counted from sending, covers only the few that were in flight.
+// TestLOAD1 stalls a server once for 100 ms, under a steady load. All requests
+// due during the stall have waited, including those not even sent, and the
+// response time must show it. The service time, measured from sending, covers
+// only the few in flight.
 func TestLOAD1(t *testing.T) {
 	timed(t, stalledServer)
 }
 
 const (
 	stall       = 100 * time.Millisecond
-	load1Rate   = 400 // requests a second, of one reading
+	load1Rate   = 400 // requests per second, of one reading
 	load1Length = 2 * time.Second
 	load1Conns  = 2
 )
@@ -66,11 +66,11 @@ func stalledServer(s *scene) (slow string) {
 	return strings.Join(dishonest(result), ", ")
 }
 
-// dishonest says what a result does not tell of the stall. During it 40 of 800
-// requests were due, which waited for from 0 to 100 ms.
+// dishonest lists what a result hides about the stall. 40 of 800 requests were
+// due during it, and waited from 0 to 100 ms.
 func dishonest(r *load.Result) []string {
 	var broken []string
-	waited := int64(0) // longer than half of the stall: half of those that were due
+	waited := int64(0) // longer than half of the stall, like half of those due
 	last := r.Curve[len(r.Curve)-1].Count
 	for _, p := range r.Curve {
 		if p.Seconds < (stall / 2).Seconds() {

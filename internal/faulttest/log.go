@@ -6,10 +6,10 @@
 //	    ▼                 └── faults of the named tests
 //	   log ──▶ checker ◀── all documents, by majority ◀── mongod
 //
-// Every reading carries a Mark. Producers note in a Log, outside the daemon,
-// each attempt and its answer; after the faults, Check compares the log with the stored
-// documents. Patches in internal/sabotage remove Brim's protections, one at a time; their
-// headers name the tests that must fail then.
+// Every reading has a Mark. Producers record each attempt and its answer in a Log outside
+// the daemon; after the faults, Check compares the log with the stored documents. Patches
+// in internal/sabotage remove Brim's protections, one at a time; their headers name the
+// tests that must fail then.
 package faulttest
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Mark identifies a reading: its producer and its number, from 0. The
-// reading carries it in the fields producer and number.
+// A Mark identifies a reading: its producer and its number, from 0. The reading
+// has it in the fields producer and number.
 type Mark struct {
 	Producer, Number int64
 }
@@ -32,9 +32,9 @@ func (m Mark) String() string {
 	return strconv.FormatInt(m.Producer, 10) + "/" + strconv.FormatInt(m.Number, 10)
 }
 
-// Tags returns the tags of a sensor's reading. Of every five sensors one has no tags,
-// two have fixed tags, and two have tags that change. In line
-// protocol the tags are part of the sensor's id.
+// Tags returns the tags of a sensor's reading. Of every five sensors, one has no
+// tags, two have fixed tags, and two have changing tags. In line protocol the tags
+// are part of the sensor's id.
 func (m Mark) Tags(sensor string) []telemetry.Tag {
 	if station, ok := strings.CutPrefix(sensor, "weather,station="); ok {
 		return []telemetry.Tag{{Name: "station", Value: station}}
@@ -58,23 +58,23 @@ type Entry struct {
 	Producer int64
 	From     int64 // number of the request's first reading
 	Count    int   // of its readings
-	// Bad are the readings of an attempt that Brim must refuse: if one is stored, it
-	// counts as never attempted.
+	// Bad are readings that Brim must refuse: if one is stored, it counts as never
+	// attempted.
 	Bad []int64
-	// Code is the HTTP status of an answer, 0 if none came. Refused are the
-	// readings that a 207 names.
+	// Code is the HTTP status of an answer, 0 if there was none. Refused are
+	// the readings named by a 207.
 	Code    int
 	Refused []int64
 }
 
-// The events of a log.
+// Events of a log.
 const (
 	attempt = "attempt"
 	answer  = "answer"
 )
 
-// A Log records for every reading whether it was attempted and acknowledged. Its
-// methods are safe for concurrent use.
+// A Log records for every reading whether it was attempted and acknowledged. It
+// is safe for concurrent use.
 type Log struct {
 	mu    sync.Mutex
 	state marks
@@ -103,14 +103,14 @@ func (l *Log) set(e Entry, bit byte, but []int64) {
 	}
 }
 
-// acknowledges reports whether a status acknowledges a request's readings. Any other
-// outcome leaves open whether they were accepted.
+// acknowledges reports whether a status acknowledges a request's readings. With any
+// other, they may or may not have been accepted.
 func acknowledges(code int) bool {
 	return code == 200 || code == 202 || code == 204 || code == 207
 }
 
-// Forgive allows all readings attempted so far to be lost, as they are when their
-// collection is dropped.
+// Forgive allows all readings attempted so far to be lost, since their collection
+// was dropped.
 func (l *Log) Forgive() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,7 +132,7 @@ func (l *Log) Expire(producer, before int64) {
 	}
 }
 
-// Acked returns how many readings are acknowledged so far.
+// Acked returns how many readings were acknowledged so far.
 func (l *Log) Acked() int { return l.count(acked) }
 
 // Attempted returns how many readings were sent so far.
@@ -152,8 +152,8 @@ func (l *Log) count(bit byte) int {
 	return n
 }
 
-// marks holds one byte for each reading, by producer and number: numbers are
-// dense, and a full run has millions.
+// marks has a byte per reading, by producer and number: numbers are dense, and
+// a full run has millions.
 type marks map[int64][]byte
 
 // The bits of a Log's bytes.
@@ -163,7 +163,7 @@ const (
 	forgiven
 )
 
-// at returns the reading's byte, making room for it.
+// at returns a pointer to the reading's byte, growing the slice if necessary.
 func (m marks) at(mark Mark) *byte {
 	of := m[mark.Producer]
 	if missing := mark.Number + 1 - int64(len(of)); missing > 0 {
@@ -173,7 +173,7 @@ func (m marks) at(mark Mark) *byte {
 	return &of[mark.Number]
 }
 
-// get returns the reading's byte, 0 where there is none.
+// get returns the reading's byte, or 0.
 func (m marks) get(mark Mark) byte {
 	of := m[mark.Producer]
 	if mark.Number < 0 || mark.Number >= int64(len(of)) {

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	// The tests wait most of the time: more than one for each processor can run.
+	// The tests mostly wait, so more than one per CPU can run.
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
 		_ = parallel.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0)))
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestMERGE1 repeatedly kills the daemon while most of the accepted readings wait to be
-// merged: thousands of sensors send, and the policy is the default. Each new process must be
-// ready soon, return the waiting readings in queries, and not write them all at once.
+// TestMERGE1 repeatedly kills the daemon while most accepted readings wait to be merged:
+// thousands of sensors send, with the default policy. Each new process must be ready soon,
+// return the waiting readings in queries, and not write them all at once.
 func TestMERGE1(t *testing.T) {
 	alone(t)
 	s := newScene(t)
@@ -55,28 +55,28 @@ func TestMERGE1(t *testing.T) {
 	s.finish("MERGE-1", kills)
 }
 
-// gatheringSensors are more than the budget allows updates for in some seconds.
+// gatheringSensors exceeds the updates that the budget allows in some seconds.
 var gatheringSensors = form(3000, 10_000)
 
 const (
-	// Sensors whose readings are all known to be accepted, so that they can be read back.
+	// Sensors whose readings are all known to be accepted, for reading back.
 	knownSensors  = 20
-	knownReadings = 5 // of each, between two kills
+	knownReadings = 5 // per sensor, between kills
 	// longestStart is generous: a start takes a quarter of a second.
 	longestStart = 30 * time.Second
 )
 
-// copiedAfter is longer than readings wait until they are copied to their bucket.
+// copiedAfter is longer than it takes until waiting readings are copied to their bucket.
 const copiedAfter = 6 * time.Second
 
-// affordable returns twice the number of updates that the default budget allows in a time:
-// 2 % of a core, with what was saved in ten seconds, at 300 µs each.
+// affordable returns twice the number of updates that the default budget allows within a
+// time: 2 % of a core, plus ten seconds' savings, at 300 µs each.
 func affordable(elapsed time.Duration) float64 {
 	return 2 * (10*time.Second + elapsed).Seconds() * 0.02 / 300e-6
 }
 
-// readKnown reads back all readings of the known sensors that were sent in this round and
-// earlier ones: a query returns each once.
+// readKnown reads back the known sensors' readings of this and earlier rounds: a query
+// returns each once.
 func (s *scene) readKnown(d *daemon, round int, when string) {
 	s.t.Helper()
 	for i := range knownSensors {
@@ -98,7 +98,7 @@ func (s *scene) readKnown(d *daemon, round int, when string) {
 	}
 }
 
-// get makes a request, and returns code 0 if there is no answer.
+// get sends a request, and returns code 0 if there is no answer.
 func (s *scene) get(url string) (code int, body []byte) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -10,15 +10,15 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// smallParts make every bucket go through several parts.
+// smallParts split every bucket into several parts.
 var smallParts = []string{"--bucket-max-readings", "20", "--flush-interval", "20ms"}
 
-// largeParts makes the guard the only protection against applying an update twice: a
-// part that the first update had filled would refuse the second.
+// largeParts make the guard the only protection against applying an update twice: a
+// part filled by the first update would refuse the second.
 var largeParts = []string{"--flush-interval", "20ms"}
 
-// TestMONGO1 loses answers: writes are committed, or arrive late, and Brim
-// does not know.
+// TestMONGO1 loses answers: writes are committed, or arrive late, without Brim
+// knowing.
 func TestMONGO1(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -26,8 +26,8 @@ func TestMONGO1(t *testing.T) {
 	s.lostAnswers()
 }
 
-// TestMONGO1Standalone does the same where there is no majority and no memory
-// of sessions.
+// TestMONGO1Standalone does the same without a majority and a memory of
+// sessions.
 func TestMONGO1Standalone(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -35,8 +35,8 @@ func TestMONGO1Standalone(t *testing.T) {
 	s.lostAnswers()
 }
 
-// lostAnswers runs producers while every third write of the daemon is cut off
-// in one way or another, and what was held back arrives later.
+// lostAnswers runs producers while every third write of the daemon is disrupted
+// in one way or another, and held requests arrive later.
 func (s *scene) lostAnswers() {
 	s.t.Helper()
 	proxy, uri := s.proxy()
@@ -46,12 +46,12 @@ func (s *scene) lostAnswers() {
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Sensors: 5})
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 3, Sensors: 5, LineProtocol: true, Ack: "stored"})
 	rnd := rand.New(rand.NewPCG(1, 1))
-	enough := time.Now().Add(30 * time.Second) // a busy machine takes longer to meet as many faults
+	enough := time.Now().Add(30 * time.Second) // a busy machine needs longer for as many faults
 	for i := 0; i < form(12, 200) || proxy.Counts().Faults() < 60 && time.Now().Before(enough); i++ {
 		wait(250 * time.Millisecond)
 		proxy.Release(rnd)
 	}
-	// The last of what is held arrives when its readings are long stored.
+	// The last held requests arrive when their readings are long stored.
 	proxy.Set(faulttest.Faults{})
 	s.stopProducers()
 	s.flush(d)

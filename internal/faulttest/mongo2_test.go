@@ -9,8 +9,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestMONGO2 steps the primary down again and again, in the middle of bulks of
-// hundreds of updates.
+// TestMONGO2 repeatedly steps down the primary in the middle of bulk writes
+// with hundreds of updates.
 func TestMONGO2(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -12,7 +12,7 @@ import (
 )
 
 // TestMONGO3 kills the primary after replication was stopped for a while, so that
-// only what a majority holds survives.
+// only what a majority has survives.
 func TestMONGO3(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -14,8 +14,8 @@ import (
 )
 
 // TestMONGO4 stops the primary's process with requests in its sockets, and resumes it
-// before the others have elected another, and after. In between the daemon is killed,
-// and a new one finds what the old one had sent.
+// before or after the others have elected another. In between the daemon is killed,
+// and a new one finds what the old one sent.
 func TestMONGO4(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -42,9 +42,9 @@ func TestMONGO4(t *testing.T) {
 	s.finish("MONGO-4", len(pauses))
 }
 
-// TestMONGO4Alone stops a mongod for longer than the daemon waits, with no other member
-// to elect: the abandoned write and its retry are both in its sockets, and both are
-// applied.
+// TestMONGO4Alone stops a mongod for longer than the daemon waits, without another
+// member to elect: the abandoned write and its retry are both in its sockets, and both
+// are executed.
 func TestMONGO4Alone(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -63,7 +63,7 @@ func TestMONGO4Alone(t *testing.T) {
 // writeTimeout is how long the stores wait for a command.
 const writeTimeout = 10 * time.Second
 
-// longPause stops a mongod, calls do, and lets it go on after longer than the daemon waits.
+// longPause stops a mongod, calls do, and resumes it after longer than the daemon waits.
 func longPause(t *testing.T, server *mongod.Server, do func()) {
 	t.Helper()
 	require.NoError(t, syscall.Kill(server.Pid(), syscall.SIGSTOP))

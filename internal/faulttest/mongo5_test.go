@@ -7,8 +7,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestMONGO5 puts a slow link between Brim and MongoDB, which is cut repeatedly and
-// refuses connections for a while.
+// TestMONGO5 puts a slow link between Brim and MongoDB that is repeatedly cut, and
+// at times refuses connections.
 func TestMONGO5(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -12,9 +12,9 @@ import (
 )
 
 // TestMONGO6 disconnects MongoDB for minutes at full rate, with the default policy. The
-// journal grows to its limit, but the daemon's memory does not; then requests get 503. When
-// MongoDB is back, the journal shrinks without intervention, and everything is stored while
-// more readings arrive.
+// journal grows to its limit, but the daemon's memory does not; then requests get 503. Once
+// MongoDB is back, the journal shrinks on its own, and everything is stored while more
+// readings arrive.
 func TestMONGO6(t *testing.T) {
 	alone(t)
 	s := newScene(t)
@@ -46,7 +46,7 @@ func TestMONGO6(t *testing.T) {
 	s.finish("MONGO-6", 1)
 }
 
-// maxGrowth is how much more memory an outage may take, in bytes: twice the default of
+// maxGrowth is how much memory, in bytes, an outage may add: twice the default of
 // --queue-max-bytes, for the garbage collector, and a margin. The race detector needs several
 // times as much.
 var maxGrowth = int64(320<<20) * map[bool]int64{false: 1, true: 6}[brimtest.Race]

@@ -14,8 +14,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// commandCodes are what a command as a whole fails with. None of them is the
-// fault of a reading.
+// commandCodes are errors of whole commands, never a reading's fault.
 var commandCodes = [...]int{
 	6,     // HostUnreachable
 	7,     // HostNotFound
@@ -40,32 +39,32 @@ var commandCodes = [...]int{
 	14031, // OutOfDiskSpace
 }
 
-// concernCodes come with a write that was applied.
+// concernCodes come with writes that were applied.
 var concernCodes = [...]int{
 	64,    // WriteConcernFailed: waiting for replication timed out
 	91,    // ShutdownInProgress
 	11602, // InterruptedDueToReplStateChange
 }
 
-// operationCodes are what single operations are refused with: those that mean
-// that the part is full, or that a reading may be at fault, and others.
+// operationCodes are errors of single operations: the part is full, or a
+// reading may be at fault, or neither.
 var operationCodes = [...]int{
 	10334, 17419, 17420, // the document is too large
 	2, 9, 14, 28, 40, // content
-	50, 112, 121, 13, 96, 11601, // not the fault of any reading
+	50, 112, 121, 13, 96, 11601, // not a reading's fault
 }
 
-// TestMONGO7 lets MongoDB fail in every way of the outcome table.
+// TestMONGO7: MongoDB fails in every way in the outcome table.
 func TestMONGO7(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	s.mongo(mongodtest.Start(t, mongod.Config{}).URI()) // fail points are the whole server's
+	s.mongo(mongodtest.Start(t, mongod.Config{}).URI()) // fail points affect the whole server
 	proxy, uri := s.proxy()
 	d := s.daemon(uri, smallParts...)
 	s.check.MaxReadings = 20
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 20, Sensors: 5, Rate: 500})
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 20, Sensors: 5, Ack: "stored"})
-	s.documents(20) // before the stream is ready only claims would fail
+	s.documents(20) // before the stream is ready, only claims would fail
 	faults := 0
 	for range form(1, 10) {
 		for _, code := range commandCodes {
@@ -82,8 +81,8 @@ func TestMONGO7(t *testing.T) {
 	s.finish("MONGO-7", faults+proxy.Counts().Faults())
 }
 
-// failCommand makes the server fail two commands of the daemon, and waits
-// until it has.
+// failCommand makes two commands of the daemon fail on the server, and waits
+// for that.
 func (s *scene) failCommand(how bson.E) int {
 	s.t.Helper()
 	const times = 2
@@ -94,7 +93,7 @@ func (s *scene) failCommand(how bson.E) int {
 			{Key: "failCommands", Value: bson.A{"update", "findAndModify", "find"}}, {Key: "appName", Value: s.db.Name()}, how,
 		}},
 	}
-	if how.Key == "writeConcernError" { // those that only read have none
+	if how.Key == "writeConcernError" { // commands that only read have none
 		point[2].Value.(bson.D)[0].Value = bson.A{"update", "findAndModify"}
 	}
 	var before struct {
@@ -110,9 +109,9 @@ func (s *scene) failCommand(how bson.E) int {
 	return times
 }
 
-// refuseOperations makes the proxy refuse, with the code, bulk writes whose operations all
-// carry several readings: a single reading would rightly be poison. Others pass in
-// between, so that existing parts refuse too.
+// refuseOperations makes the proxy refuse, with this code, bulk writes in which all
+// operations carry several readings: a single one would rightly count as poison. Others
+// pass in between, so that existing parts also refuse.
 func (s *scene) refuseOperations(proxy *faulttest.Proxy, code int) {
 	s.t.Helper()
 	const times = 2
@@ -134,7 +133,7 @@ func (s *scene) refuseOperations(proxy *faulttest.Proxy, code int) {
 // carriesFew reports whether an update carries fewer than two readings.
 func carriesFew(update bson.Raw) bool { return readingsOf(update) < 2 }
 
-// carriesReadings distinguishes the update of a bucket from the renewal of a claim.
+// carriesReadings tells a bucket's update from the renewal of a claim.
 func carriesReadings(update bson.Raw) bool { return readingsOf(update) > 0 }
 
 func readingsOf(update bson.Raw) int {
@@ -143,7 +142,7 @@ func readingsOf(update bson.Raw) int {
 	return len(readings)
 }
 
-// documents waits until the stream has so many.
+// documents waits until the stream has n documents.
 func (s *scene) documents(n int64) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {

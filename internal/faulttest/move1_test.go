@@ -25,7 +25,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/generation"
 )
 
-// moves are the storages that the daemons of a test change to, from buckets with snappy on.
+// moves are the storages that a test's daemons change to, starting from buckets with snappy.
 var moves = form(
 	[][]string{
 		{"--storage", "timeseries"},
@@ -39,10 +39,11 @@ var moves = form(
 		{"--storage", "bucket", "--compressor", "snappy", "--granularity", "24h", "--bucket-format", "columns"},
 	})
 
-// TestMOVE1 changes the storage of two daemons again and again, and moves what they had stored into the new
-// collection. Meanwhile, sensors are written to and read back: each answer of any daemon must contain every
-// stored reading once. The mover is killed at any time, and so is a daemon whose updates are not answered:
-// it comes back with a journal for the former collection. Answers to both are cut, and mongod is killed.
+// TestMOVE1 repeatedly changes the storage of two daemons, and moves their stored readings into the
+// new collection. Meanwhile, sensors are written to and read back: each answer of any daemon must
+// contain every stored reading once. The mover is killed at random times, and so is a daemon whose
+// updates get no answers: it comes back with a journal for the former collection. Both lose
+// answers, and mongod is killed.
 func TestMOVE1(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -59,7 +60,7 @@ func TestMOVE1(t *testing.T) {
 			m.killDaemon(m.a, change)
 		}
 		if i%2 == 0 {
-			require.NoError(t, server.Kill()) // it is started again
+			require.NoError(t, server.Kill()) // it is restarted
 			m.faults++
 		}
 		m.end(change)
@@ -68,7 +69,7 @@ func TestMOVE1(t *testing.T) {
 	m.finish("MOVE-1", proxy.Counts().Faults())
 }
 
-// TestMOVE2 is the same with three members, whose primary steps down while the mover runs.
+// TestMOVE2 does the same with three members; the primary steps down while the mover runs.
 func TestMOVE2(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -94,7 +95,7 @@ func TestMOVE2(t *testing.T) {
 type moveScene struct {
 	*scene
 
-	uri     string // of daemon a and the mover
+	uri     string // for daemon a and the mover
 	a, b    *daemon
 	watched []*rolledSensor
 	stop    func() // ends the watched sensors
@@ -124,8 +125,8 @@ func (s *scene) moveScene(uri string) *moveScene {
 	return m
 }
 
-// change restarts both daemons with another storage, the first after it was killed while its updates were
-// not answered.
+// change restarts both daemons with another storage, the first one after a kill while its updates
+// got no answers.
 func (m *moveScene) change(i int, proxy *faulttest.Proxy, change []string) {
 	m.t.Helper()
 	m.produce(m.a, 2, faulttest.ProducerConfig{Batch: 10, Rate: form(100.0, 200)})
@@ -140,13 +141,13 @@ func (m *moveScene) change(i int, proxy *faulttest.Proxy, change []string) {
 	}
 	m.b.stop()
 	m.b.start(change...).ready()
-	if i%2 == 0 { // the mover finds out that a daemon is gone whose journal has readings
+	if i%2 == 0 { // the mover must discover that a daemon is gone and left readings in its journal
 		m.killMover(500 * time.Millisecond)
 	}
 	m.a.start(change...).ready()
 }
 
-// killDaemon kills a daemon, and starts it again unless change is nil.
+// killDaemon kills a daemon, and restarts it unless change is nil.
 func (m *moveScene) killDaemon(d *daemon, change []string) {
 	m.t.Helper()
 	m.kill(d)
@@ -156,15 +157,15 @@ func (m *moveScene) killDaemon(d *daemon, change []string) {
 	}
 }
 
-// killMover runs the mover, and kills it after a time.
+// killMover runs the mover, and kills it after a while.
 func (m *moveScene) killMover(after time.Duration) {
 	m.t.Helper()
 	m.stopMover(m.mover(), after)
 	m.faults++
 }
 
-// moverMode is set in the environment of a test binary that is to move the readings of a stream: to the
-// database, at the URI in moverURI. It does what `brim move` does, and waits less for queries.
+// moverMode is the environment variable that makes a test binary move a stream's readings into a
+// database, at the URI in moverURI. It works like `brim move`, but waits less for queries.
 const (
 	moverMode = "BRIM_FAULT_MOVER"
 	moverURI  = "BRIM_FAULT_MOVER_URI"
@@ -188,7 +189,7 @@ func moveMain() error {
 	return err
 }
 
-// aMover is a process that moves readings.
+// aMover is a running mover.
 type aMover struct {
 	*brimtest.Process
 
@@ -216,10 +217,11 @@ func (m *moveScene) stopMover(p *aMover, after time.Duration) {
 	m.allRead(moverName + m.db.Name())
 }
 
-// end moves what is left. What the daemons' journals hold for the former collection delays that.
+// end moves the rest, after the daemons have stored their journals' readings for the former
+// collection.
 func (m *moveScene) end(change []string) {
 	m.t.Helper()
-	m.stopProducers() // what they sent is stored before the next change
+	m.stopProducers() // the rest is stored before the next change
 	deadline := time.Now().Add(2 * patience)
 	for done := false; !done; {
 		p := m.mover()
@@ -232,7 +234,7 @@ func (m *moveScene) end(change []string) {
 	assert.Len(m.t, names, 1)
 }
 
-// finish compares all answers with what is stored.
+// finish compares all answers with the stored readings.
 func (m *moveScene) finish(row string, faults int) {
 	m.t.Helper()
 	m.stopProducers()

@@ -17,13 +17,13 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// brokerForgets is how much mosquitto may lose when it is killed: it writes its sessions
-// to disk every second or two.
+// brokerForgets is the period that mosquitto may lose when killed: it writes its
+// sessions to disk every second or two.
 const brokerForgets = 3 * time.Second
 
-// TestMQTT1 kills the daemon and its MQTT broker in turn, under load of QoS 1 and 2. What the
-// broker has acknowledged to a publisher is read back, each message once; except for messages
-// that came shortly before the broker was killed, which it may have lost itself.
+// TestMQTT1 kills the daemon and its MQTT broker in turn, under load with QoS 1 and 2.
+// Messages that the broker acknowledged to a publisher are read back, each once, except those
+// shortly before the broker was killed, which it may have lost itself.
 func TestMQTT1(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
@@ -51,7 +51,7 @@ func TestMQTT1(t *testing.T) {
 	for end := began.Add(form(5*time.Second, 10*time.Minute)); time.Now().Before(end) || len(killed) == 0; {
 		wait(form(time.Second, 3*time.Second))
 		d.kill()
-		for range 3 { // with messages received that are not in the journal
+		for range 3 { // with received messages that are not journaled yet
 			d.Crash = fmt.Sprintf("write.before:%d", 10+rand.IntN(form(50, 500)))
 			d.start()
 			select {
@@ -65,7 +65,7 @@ func TestMQTT1(t *testing.T) {
 		d.start().ready()
 		subscribed()
 		faults++
-		wait(brokerForgets + time.Second) // what the daemon loses is not excused
+		wait(brokerForgets + time.Second) // losses by the daemon are not excused
 		killed = append(killed, time.Now())
 		broker.Kill()
 		broker.Restart()
@@ -99,7 +99,7 @@ func TestMQTT1(t *testing.T) {
 			}
 			return all
 		}
-		d.await(func() bool { return len(lost()) == 0 }) // what the broker still delivers
+		d.await(func() bool { return len(lost()) == 0 }) // the broker may still deliver them
 		missing := lost()
 		assert.Empty(t, missing, "acknowledged messages of %s, and not stored", p.sensor)
 		row.Acked += len(p.acked)
@@ -126,7 +126,7 @@ func TestMQTT1(t *testing.T) {
 	row.Log(t)
 }
 
-// A mqttPublisher publishes numbers under the topic of one sensor, one after the other.
+// A mqttPublisher publishes numbers, one at a time, under a sensor's topic.
 type mqttPublisher struct {
 	broker *mosquitto.Broker
 	sensor string
@@ -137,9 +137,9 @@ type mqttPublisher struct {
 	acked map[int]time.Time // when the broker acknowledged it
 }
 
-// run connects again when the broker is gone, and sends what it did not acknowledge again.
+// run reconnects when the broker is gone, and resends unacknowledged messages.
 func (p *mqttPublisher) run(ctx context.Context) {
-	defer func() { p.next++ }() // what was not acknowledged may have arrived
+	defer func() { p.next++ }() // unacknowledged ones may have arrived
 	for ctx.Err() == nil {
 		connection, err := p.broker.Publisher(ctx, p.sensor)
 		if err != nil {
@@ -160,7 +160,7 @@ func (p *mqttPublisher) run(ctx context.Context) {
 	}
 }
 
-// stored returns how often each number is read.
+// stored returns how often each number is stored.
 func (p *mqttPublisher) stored(t *testing.T, d *daemon) map[int]int {
 	t.Helper()
 	var all []telemetry.Reading

@@ -11,8 +11,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestPOISON1 mixes bad readings of every kind into requests, and spoils parts
-// in the database, so that their readings seem bad to Brim.
+// TestPOISON1 mixes invalid readings of every kind into requests, and spoils
+// parts in the database, so that Brim takes their readings for invalid.
 func TestPOISON1(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -32,7 +32,7 @@ func TestPOISON1(t *testing.T) {
 	s.finish("POISON-1", int(good.Counts.Poisoned.Load()+stored.Counts.Poisoned.Load())+spoiled)
 }
 
-// spoiledPart is a first part that every update fails on.
+// spoiledPart is a first part for which every update fails.
 func spoiledPart(sensor string, start time.Time) bson.D {
 	return bson.D{
 		{Key: "_id", Value: bson.D{

@@ -22,21 +22,20 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// ProducerConfig describes simulated sensors that send readings over HTTP. Zero
-// values are harmless.
+// ProducerConfig configures simulated sensors that send readings over HTTP.
 type ProducerConfig struct {
 	Log    *Log
-	Number int64  // the producer in every Mark; several producers count up from it
-	URL    string // of the daemon's data listener; with grpc://host:port, pkg/client sends
+	Number int64  // the producer in every Mark; further producers count up from it
+	URL    string // of the daemon's data listener; grpc://host:port uses pkg/client
 	Token  string // to show; empty: none
 	Stream string // empty: the default one
 
-	LineProtocol bool    // in place of NDJSON
-	Batch        int     // readings in a request; 0: 1
-	FirstSensor  int64   // they are named s-0 and so on
+	LineProtocol bool    // instead of NDJSON
+	Batch        int     // readings per request; 0: 1
+	FirstSensor  int64   // number of the first sensor, as in s-0
 	Sensors      int     // 0: 1; producers share them
-	Rate         float64 // readings a second; 0: the next request as soon as one is answered
-	Most         int64   // readings until the producer ends by itself; 0: none
+	Rate         float64 // readings per second; 0: the next request follows each answer
+	Most         int64   // readings until the producer ends; 0: unlimited
 	Ack          string  // journaled or stored; empty: the daemon's default
 
 	// Event time starts at Start and advances by Step per reading, whatever the
@@ -45,31 +44,31 @@ type ProducerConfig struct {
 	Step  time.Duration
 	Late  time.Duration
 
-	Keys   bool    // each request has an Idempotency-Key, and is repeated until its outcome is known
+	Keys   bool    // requests have an Idempotency-Key, and are repeated until the outcome is known
 	Repeat float64 // fraction of requests sent twice concurrently, with the same key
 	Poison float64 // fraction of readings that break a rule
 	Seed   uint64
-	Timed  bool // measure how long requests take
+	Timed  bool // measure the duration of requests
 }
 
-// ProducerCounts count the answers that producers got.
+// ProducerCounts count the answers to producers.
 type ProducerCounts struct {
 	Requests  atomic.Int64
 	Answered  atomic.Int64 // with 200, 202, 204 or 207
-	Journaled atomic.Int64 // 202: stored was asked, journaled it is
-	Refused   atomic.Int64 // 503 and 429: nothing was accepted; the request was sent again
-	Away      atomic.Int64 // no server listened; the request was sent again
+	Journaled atomic.Int64 // 202: stored was requested, but only journaled was reached
+	Refused   atomic.Int64 // 503 and 429: nothing was accepted, and the request was repeated
+	Away      atomic.Int64 // no listener; the request was repeated
 	Unknown   atomic.Int64 // cut, timed out, or any other error
-	Repeated  atomic.Int64 // sent again, or twice, under the same key
-	Wronged   atomic.Int64 // good readings that were refused
-	Poisoned  atomic.Int64 // readings sent that break a rule
+	Repeated  atomic.Int64 // repeated, or sent twice, with the same key
+	Wronged   atomic.Int64 // valid readings that were refused
+	Poisoned  atomic.Int64 // invalid readings sent
 
 	mu   sync.Mutex
 	took []time.Duration // from a request's first attempt to its acknowledgement, if Timed
 }
 
-// Took returns how long the requests took that were acknowledged since it was
-// last called, or Slowest.
+// Took returns how long requests took that were acknowledged since the last
+// call of Took.
 func (c *ProducerCounts) Took() []time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,8 +77,8 @@ func (c *ProducerCounts) Took() []time.Duration {
 	return took
 }
 
-// Slowest sorts the times and returns the longest one after leaving out this fraction of
-// the longest: 0.01 gives the 99th percentile. Without times it is 0.
+// Slowest sorts the times and returns the longest one, excluding this fraction of the
+// longest: 0.01 gives the 99th percentile. Without times it is 0.
 func Slowest(took []time.Duration, without float64) time.Duration {
 	if len(took) == 0 {
 		return 0
@@ -96,8 +95,8 @@ type Producers struct {
 	done sync.WaitGroup
 }
 
-// Produce starts n producers; they run until Stop, or have sent what cfg.Most
-// says.
+// Produce starts n producers; they run until Stop, or have sent cfg.Most
+// readings.
 func Produce(n int, cfg ProducerConfig) *Producers {
 	cfg.Batch, cfg.Sensors = max(cfg.Batch, 1), max(cfg.Sensors, 1)
 	if cfg.Start.IsZero() {
@@ -124,13 +123,13 @@ func Produce(n int, cfg ProducerConfig) *Producers {
 }
 
 // Stop ends the producers after the answers to requests in flight, which are not
-// repeated. It may be called again.
+// repeated. It may be called repeatedly.
 func (p *Producers) Stop() {
 	p.stop()
 	p.done.Wait()
 }
 
-// Wait returns when all producers have ended by themselves.
+// Wait returns when all producers have ended on their own.
 func (p *Producers) Wait() {
 	p.done.Wait()
 	p.stop()
@@ -139,7 +138,7 @@ func (p *Producers) Wait() {
 // requestTimeout is longer than any daemon in the tests waits for MongoDB.
 const requestTimeout = 30 * time.Second
 
-// retryPause lies between two attempts to send the same request.
+// retryPause is the pause between attempts to send a request.
 const retryPause = 20 * time.Millisecond
 
 type producer struct {
@@ -153,13 +152,13 @@ type producer struct {
 	grpcErr error          // why there is none
 }
 
-// request is a request that may be sent several times.
+// request is a request that may be repeated.
 type request struct {
 	entry    Entry // attempt
 	at       time.Time
 	key      string // empty: none
 	body     []byte
-	readings []telemetry.Reading // in place of the body, for gRPC
+	readings []telemetry.Reading // instead of the body, for gRPC
 }
 
 func (p *producer) run(ctx context.Context) {
@@ -223,7 +222,7 @@ func (p *producer) make() request {
 	return r
 }
 
-// reading returns the next reading. Its value and sums of such values are exact in binary.
+// reading returns the next reading. Its value, and sums of such values, are exact in binary.
 func (p *producer) reading() telemetry.Reading {
 	at := p.cfg.Start.Add(time.Duration(p.next) * p.cfg.Step)
 	if p.cfg.Late > 0 && p.next%11 == 0 {
@@ -253,8 +252,8 @@ func (p *producer) appendReading(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// badReadings break one rule each. None is truncated, which would make the whole body
-// invalid.
+// badReadings break one rule each. None is truncated, which would invalidate the
+// whole body.
 var badReadings = [...]string{
 	`{"sensorId":"bad","ts":1,"fields":{"producer":1,"number":}}`,
 	`{"sensorId":"bad","ts":1,"fields":{}}`,
@@ -275,7 +274,7 @@ var badReadings = [...]string{
 	`{"sensorId":"bad","ts":1,"fields":{"v":1},"tags":{"a.b":"x"}}`,
 }
 
-// deliver sends a request until its outcome is known, or cannot be found out.
+// deliver sends a request until its outcome is known, or cannot be determined.
 func (p *producer) deliver(ctx context.Context, r request) {
 	for {
 		p.counts.Requests.Add(1)
@@ -309,7 +308,7 @@ func (p *producer) deliver(ctx context.Context, r request) {
 	}
 }
 
-// answered counts an acknowledgement, and what it should not have refused.
+// answered counts an acknowledgement, and wrongly refused readings.
 func (p *producer) answered(r request, code int, refused []int64) {
 	p.counts.Answered.Add(1)
 	if code == http.StatusAccepted {
@@ -347,8 +346,7 @@ func (p *producer) sendGRPC(r request) (code int, refused []int64, err error) {
 	return http.StatusOK, nil, nil
 }
 
-// send posts a request once. A reading that the answer refuses is named by its
-// number.
+// send posts a request once, and returns the numbers of refused readings.
 func (p *producer) send(r request) (code int, refused []int64, err error) {
 	if strings.HasPrefix(p.cfg.URL, "grpc://") {
 		return p.sendGRPC(r)
@@ -374,7 +372,7 @@ func (p *producer) send(r request) (code int, refused []int64, err error) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return 0, nil, err // its status came, its meaning did not
+		return 0, nil, err // the status arrived, but not its details
 	}
 	if resp.StatusCode != http.StatusMultiStatus {
 		return resp.StatusCode, nil, nil

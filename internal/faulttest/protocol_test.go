@@ -23,11 +23,11 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestPROTOCOL plays random histories of one bucket against the real store and
-// a real MongoDB: one or two daemons, answers lost, requests delayed until any
-// later time, crashes after which what was not released is sent again in another
-// cut and under other caps. In some of them the granularity changes. Without a
-// journal, lanes or processes it runs very many of them.
+// TestPROTOCOL runs random histories of a bucket against the real store and a
+// real MongoDB: one or two daemons, lost answers, requests delayed until any
+// later time, and crashes after which unreleased readings are resent, cut
+// differently and under other caps. Some change the granularity. Without a
+// journal, lanes or processes, it runs a great many of them.
 func TestPROTOCOL(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -55,7 +55,7 @@ func TestPROTOCOL(t *testing.T) {
 	s.finish("PROTOCOL", faults)
 }
 
-// largestCap is that of any daemon in a history.
+// largestCap is the largest cap of any daemon.
 const largestCap = 7
 
 // history is one random run.
@@ -66,29 +66,29 @@ type history struct {
 	conn     *store.Connection
 	sensor   string
 	daemons  []*simulated
-	marks    int64 // sessions so far: the producers of marks
+	marks    int64 // number of sessions so far: the producers of marks
 	accepted []faulttest.Entry
 	changing bool // sessions have different granularities
 
-	under faulttest.Faults // of the proxy, but while a daemon prepares its stream
+	under faulttest.Faults // of the proxy, except while a daemon prepares its stream
 }
 
-// A simulated daemon is, for one bucket, the writer of its own session and those of
-// earlier sessions.
+// A simulated daemon is, for one bucket, the writer of its own session and of
+// earlier ones.
 type simulated struct {
 	store   *bucket.Store
 	writers []*writer
 }
 
-// writer sends the readings of one session.
+// writer sends one session's readings.
 type writer struct {
 	producer int64 // of the marks
 	session  string
-	rows     []batch.Ref // all of the session, in the order of their sequences
-	released int         // of them
+	rows     []batch.Ref // all of the session, in order of sequences
+	released int         // how many of them
 	share    *batch.Pending
 
-	granularity time.Duration // when its readings are accepted
+	granularity time.Duration // at the time when its readings are accepted
 }
 
 func playHistory(s *scene, seed uint64, changing bool) (faults int, stuck error) {
@@ -104,13 +104,13 @@ func playHistory(s *scene, seed uint64, changing bool) (faults int, stuck error)
 	for range 1 + h.rnd.IntN(2) {
 		h.daemons = append(h.daemons, h.daemon(nil))
 	}
-	// The client learns of a timeout, which leaves open what has happened, and
-	// keeps its connection: so a history takes milliseconds.
+	// The client gets a timeout, which leaves the outcome open but keeps its
+	// connection: so a history takes milliseconds.
 	const maxTimeExpired = 50
 	fates := []faulttest.Fate{faulttest.CutAnswer, faulttest.Drop, faulttest.Hold}
 	h.under = faulttest.Faults{
 		Decide: func(faulttest.Command) faulttest.Fate {
-			if h.rnd.Float64() < 0.4 { // one command at a time is under way
+			if h.rnd.Float64() < 0.4 { // one command is in flight at a time
 				return fates[h.rnd.IntN(len(fates))]
 			}
 			return faulttest.Pass
@@ -123,12 +123,12 @@ func playHistory(s *scene, seed uint64, changing bool) (faults int, stuck error)
 	}
 	h.proxy.Set(faulttest.Faults{})
 	stuck = h.end()
-	h.proxy.Release(h.rnd) // requests still held run last
+	h.proxy.Release(h.rnd) // requests that are still held run last
 	return h.proxy.Counts().Faults(), stuck
 }
 
-// daemon starts a daemon with caps of its own, that finds writers of sessions
-// before it.
+// daemon starts a daemon with its own caps, and with writers of earlier
+// sessions.
 func (h *history) daemon(old []*writer) *simulated {
 	s, err := bucket.New(bucket.Config{
 		Database: h.conn.Database(), Stream: "readings", Granularity: time.Hour,
@@ -159,7 +159,7 @@ func (w *writer) newShare(sensor string) *batch.Pending {
 
 var windowStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// step does one thing with each daemon, and may let a late request arrive.
+// step does one thing with each daemon, and may deliver a late request.
 func (h *history) step() {
 	for i, d := range h.daemons {
 		switch x := h.rnd.Float64(); {
@@ -176,8 +176,8 @@ func (h *history) step() {
 	}
 }
 
-// take adds readings to a session, some of them long, so that parts are full by
-// bytes at any count.
+// take adds readings to a session, some of them long, so that parts may be full
+// by bytes at any count.
 func (h *history) take(w *writer) {
 	builder := batch.NewBuilder(windowStart)
 	n := 1 + h.rnd.IntN(5)
@@ -205,8 +205,8 @@ func (h *history) take(w *writer) {
 	}
 }
 
-// crash ends a daemon and starts another in its place. It sends again what was
-// not released, and some of what was: a journal forgets late.
+// crash replaces a daemon with another one, which resends what was not released
+// and some of what was: a journal is trimmed late.
 func (h *history) crash(d *simulated) *simulated {
 	var old []*writer
 	for _, w := range d.writers {
@@ -221,7 +221,7 @@ func (h *history) crash(d *simulated) *simulated {
 	return h.daemon(old)
 }
 
-// write lets the store write a share once.
+// write makes the store write a bucket's rows once.
 func (h *history) write(d *simulated, w *writer) {
 	if len(w.share.Rows) == 0 {
 		return
@@ -239,7 +239,7 @@ func (h *history) settle(w *writer) {
 
 // end lets every writer finish; then everything accepted must be stored.
 func (h *history) end() error {
-	for began := time.Now(); time.Since(began) < patience; { // a majority may lag
+	for began := time.Now(); time.Since(began) < patience; { // the majority may lag
 		left := 0
 		for _, d := range h.daemons {
 			for _, w := range d.writers {
@@ -258,7 +258,7 @@ func (h *history) end() error {
 	return fmt.Errorf("history of %s does not end", h.sensor)
 }
 
-// granularity is one of those that a history has.
+// granularity returns one of the history's granularities.
 func (h *history) granularity() time.Duration {
 	all := []time.Duration{15 * time.Minute, 30 * time.Minute, time.Hour}
 	return all[h.rnd.IntN(len(all))]

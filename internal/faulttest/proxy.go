@@ -17,8 +17,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/machine"
 )
 
-// A Proxy sits between MongoDB's clients and one mongod and injects network faults.
-// It works on whole messages of the wire protocol, and on commands that write.
+// A Proxy between MongoDB's clients and a mongod injects network faults. It handles
+// whole messages of the wire protocol, and write commands.
 type Proxy struct {
 	target   string
 	listener net.Listener
@@ -34,18 +34,18 @@ type Proxy struct {
 	held  []*heldRequest
 }
 
-// Faults are what a Proxy does; the zero value passes everything on.
+// Faults configure a Proxy; the zero value forwards everything.
 type Faults struct {
-	// Decide returns what happens to a command that writes; nil: it passes. It is
-	// called concurrently.
+	// Decide returns the fate of a write command; nil: it passes. It is called
+	// concurrently.
 	Decide func(Command) Fate
-	// Answer returns what the client gets instead of a lost answer. If it is nil or returns
-	// nil, the connection is cut.
+	// Answer returns the reply that replaces a lost answer. If it is nil or returns nil,
+	// the connection is cut.
 	Answer func(Command) bson.D
 
-	Delay          time.Duration // of every message, on the way back
-	BytesPerSecond int           // of each connection, each way; 0: no limit
-	Refuse         bool          // connections are closed as soon as they are made
+	Delay          time.Duration // of every message from the server
+	BytesPerSecond int           // per connection and direction; 0: unlimited
+	Refuse         bool          // new connections are closed at once
 }
 
 // A Fate is what happens to a command.
@@ -53,22 +53,22 @@ type Fate uint8
 
 // The fates.
 const (
-	// Pass: the command is carried out and answered.
+	// Pass: the command is executed and answered.
 	Pass Fate = iota
-	// CutAnswer: it is carried out, and its answer is lost.
+	// CutAnswer: it is executed, but its answer is lost.
 	CutAnswer
 	// Drop: it never arrives.
 	Drop
-	// Hold: it arrives only with Release.
+	// Hold: it only arrives after Release.
 	Hold
 )
 
-// ProxyCounts count what a Proxy did.
+// ProxyCounts count a Proxy's actions.
 type ProxyCounts struct {
 	Writes, AnswersCut, Dropped, Held, ConnectionsCut, ConnectionsRefused atomic.Int64
 }
 
-// Faults returns how many of them were injected.
+// Faults returns how many faults were injected.
 func (c *ProxyCounts) Faults() int {
 	return int(c.AnswersCut.Load() + c.Dropped.Load() + c.Held.Load() + c.ConnectionsCut.Load() + c.ConnectionsRefused.Load())
 }
@@ -87,13 +87,13 @@ func NewProxy(target string) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is where clients connect to, host:port.
+// Addr is the address for clients, host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Counts are what the proxy did so far.
+// Counts returns the counts so far.
 func (p *Proxy) Counts() *ProxyCounts { return &p.counts }
 
-// Set changes what the proxy does from now on.
+// Set changes the faults from now on.
 func (p *Proxy) Set(f Faults) { p.faults.Store(&f) }
 
 // CutAll cuts every connection.
@@ -106,7 +106,7 @@ func (p *Proxy) CutAll() {
 	}
 }
 
-// Release delivers the held requests in random order. It returns their number after
+// Release delivers the held requests in random order. It returns their number once
 // mongod has answered them.
 func (p *Proxy) Release(rnd *rand.Rand) int {
 	p.mu.Lock()
@@ -127,7 +127,7 @@ func (p *Proxy) Holding() int {
 	return len(p.held)
 }
 
-// Close ends the proxy with all its connections; held requests never arrive.
+// Close ends the proxy and all its connections; held requests never arrive.
 func (p *Proxy) Close() error {
 	p.cancel()
 	err := p.listener.Close()
@@ -162,7 +162,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// serve carries one connection.
+// serve forwards one connection.
 func (p *Proxy) serve(client net.Conn) {
 	var dialer net.Dialer
 	server, err := dialer.DialContext(p.ctx, "tcp", p.target)
@@ -186,26 +186,26 @@ func (p *Proxy) serve(client net.Conn) {
 	p.mu.Unlock()
 }
 
-// A link is one connection, in both directions.
+// A link is a forwarded connection, in both directions.
 type link struct {
 	proxy          *Proxy
 	client, server net.Conn
 	losing         atomic.Pointer[lostAnswer]
 }
 
-// lostAnswer is one that the client must not get, and what it gets instead.
+// lostAnswer is an answer that the client must not get, and its replacement.
 type lostAnswer struct {
 	to      int32  // id of the request
 	instead []byte // nil: the connection is cut
 }
 
-// cut ends the link. A pump that is in the middle of a message ends with it.
+// cut ends the link, even in the middle of a message.
 func (l *link) cut() {
 	_ = l.client.Close()
 	_ = l.server.Close()
 }
 
-// up carries requests, until the link is cut.
+// up forwards requests until the link is cut.
 func (l *link) up() {
 	defer l.cut()
 	for {
@@ -243,8 +243,8 @@ func (l *link) up() {
 	}
 }
 
-// decide returns the fate of a request, and what its client gets if the answer
-// is lost.
+// decide returns the fate of a request, and the replacement of its answer if
+// that is lost.
 func (l *link) decide(f *Faults, m *message) (fate Fate, instead []byte) {
 	command, ok := m.write()
 	if !ok {
@@ -263,7 +263,7 @@ func (l *link) decide(f *Faults, m *message) (fate Fate, instead []byte) {
 	return fate, instead
 }
 
-// down carries answers, until the link is cut.
+// down forwards answers until the link is cut.
 func (l *link) down() {
 	defer l.cut()
 	for {
@@ -295,7 +295,7 @@ func (f *Faults) transfer(m *message) time.Duration {
 	return time.Duration(len(m.raw)) * time.Second / time.Duration(f.BytesPerSecond)
 }
 
-// hold keeps a request, with a connection of its own to the server.
+// hold keeps a request, with a separate connection to the server.
 func (p *Proxy) hold(m *message) {
 	var dialer net.Dialer
 	server, err := dialer.DialContext(p.ctx, "tcp", p.target)
@@ -309,13 +309,13 @@ func (p *Proxy) hold(m *message) {
 	p.counts.Held.Add(1)
 }
 
-// heldRequest is a request that sits in a socket.
+// heldRequest is a request stuck in a socket.
 type heldRequest struct {
 	server  net.Conn
 	message []byte
 }
 
-// deliver sends the request, and waits for the answer and drops it.
+// deliver sends the request, waits for the answer and discards it.
 func (h *heldRequest) deliver() {
 	defer h.server.Close()
 	if _, err := h.server.Write(h.message); err != nil {
@@ -326,10 +326,10 @@ func (h *heldRequest) deliver() {
 }
 
 // deliveryTimeout bounds the wait for a late request, which may wait for a
-// majority that there is not.
+// majority that does not exist.
 const deliveryTimeout = 10 * time.Second
 
-// EveryNth decides the fate of every n-th command; the others pass.
+// EveryNth gives every n-th command this fate; others pass.
 func EveryNth(n int64, fate Fate) func(Command) Fate {
 	var seen atomic.Int64
 	return func(Command) Fate {
@@ -350,7 +350,7 @@ func Randomly(fraction float64, fates ...Fate) func(Command) Fate {
 	}
 }
 
-// A message of MongoDB's wire protocol.
+// A message is one of MongoDB's wire protocol.
 type message struct {
 	raw    []byte // with its header
 	id, to int32  // to is the id of the request that it answers
@@ -360,7 +360,7 @@ type message struct {
 
 const (
 	headerLength = 16
-	// maxMessage is what a mongod takes, 48,000,000 bytes, and some more.
+	// maxMessage is a mongod's limit, 48,000,000 bytes, and some more.
 	maxMessage = 64 << 20
 )
 
@@ -386,12 +386,12 @@ func readMessage(r io.Reader) (*message, error) {
 // A Command is a client's command to MongoDB.
 type Command struct {
 	Name       string
-	Body       bson.Raw   // the command without operations that are sent in a section of their own
-	Operations []bson.Raw // that is, the documents of an insert, the updates of an update
+	Body       bson.Raw   // without operations sent in a separate section
+	Operations []bson.Raw // the documents of an insert, or the updates of an update
 }
 
-// write returns the command of a message, if it is one that writes. Drivers send its
-// document first, and then those of its operations.
+// write returns a message's command if it is a write. Drivers send its document
+// first, and then those of its operations.
 func (m *message) write() (Command, bool) {
 	_, rest, _ := wiremessage.ReadMsgFlags(m.body)
 	section, rest, ok := wiremessage.ReadMsgSectionType(rest)
@@ -426,25 +426,25 @@ func (m *message) write() (Command, bool) {
 	return c, true
 }
 
-// reply makes the message that answers m with a document.
+// reply returns the message that answers m with a document.
 func (m *message) reply(doc bson.D) []byte {
 	body, err := bson.Marshal(doc)
 	if err != nil {
-		return nil // a test's own document; its client is cut off
+		return nil // a test's own document; its client is disconnected
 	}
 	r := wiremessage.AppendHeader(nil, int32(headerLength+4+1+len(body)), 0, m.id, wiremessage.OpMsg)
 	r = wiremessage.AppendMsgSectionType(wiremessage.AppendMsgFlags(r, 0), wiremessage.SingleDocument)
 	return append(r, body...)
 }
 
-// CommandError is the answer of a server that has failed to carry out a
-// command, or to learn its outcome.
+// CommandError is a server's answer that a command failed, or that its outcome
+// is unknown.
 func CommandError(code int) bson.D {
 	return bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: code}, {Key: "errmsg", Value: "injected by the proxy"}}
 }
 
-// WriteErrors is the answer of a server that refuses every operation of a
-// command that writes, for the reason of the code.
+// WriteErrors is a server's answer that refuses every operation of a write with
+// this code.
 func WriteErrors(c Command, code int) bson.D {
 	errs := make(bson.A, len(c.Operations))
 	for i := range errs {

@@ -15,8 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// behindProxy returns a collection that is reached through a proxy, and one
-// that is reached without.
+// behindProxy returns a collection both through a proxy and directly.
 func behindProxy(t *testing.T) (p *faulttest.Proxy, through, direct *mongo.Collection) {
 	t.Helper()
 	s := newScene(t)

@@ -10,9 +10,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestRACE1 lets four daemons write the same 50 sensors across many buckets. They race
-// to create and fill the parts of each; the tags of most readings are not those of
-// their part.
+// TestRACE1: four daemons write the same 50 sensors across many buckets. They race to
+// create and fill parts; most readings have other tags than their part.
 func TestRACE1(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -20,7 +19,7 @@ func TestRACE1(t *testing.T) {
 	s.check.MaxReadings = 20
 	for range 4 {
 		d := s.daemon("", smallParts...)
-		// 50 sensors in 10 s of event time, so a window in 6 requests.
+		// 50 sensors in 10 s of event time, so 6 requests per window.
 		s.produce(d, 2, faulttest.ProducerConfig{Batch: 50, Sensors: 50, Step: 200 * time.Millisecond, Late: 2 * time.Minute, Rate: form(500., 1000.)})
 	}
 	wait(form(3*time.Second, time.Minute))

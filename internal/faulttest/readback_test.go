@@ -20,10 +20,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestAReaderSeesWhatIsAcknowledged reads sensors back all the time while they
-// are written to and writes to MongoDB are lost, come late or lose their
-// answers. At each moment the results must contain every acknowledged reading once. Readings
-// are in MongoDB soon, or wait in memory to be merged.
+// TestAReaderSeesWhatIsAcknowledged continuously reads sensors back while they are written
+// to and writes to MongoDB are lost, arrive late or lose their answers. At all times the
+// results must contain every acknowledged reading once. Readings reach MongoDB soon, or wait
+// in memory to be merged.
 func TestAReaderSeesWhatIsAcknowledged(t *testing.T) {
 	t.Parallel()
 	for _, storage := range []string{"bucket", "timeseries"} {
@@ -42,7 +42,7 @@ func readBack(s *scene, storage string, policy []string) {
 	proxy, uri := s.proxy()
 	d := s.daemon(uri, append(policy[:len(policy):len(policy)], "--storage", storage, "--bucket-max-readings", "20", "--flush-interval", "50ms", "--granularity", "1m")...)
 	decide := faulttest.Randomly(0.3, faulttest.CutAnswer, faulttest.CutAnswer, faulttest.Hold, faulttest.Drop)
-	if storage == "timeseries" { // a late insert there may be a second one
+	if storage == "timeseries" { // a late insert may be a duplicate there
 		decide = faulttest.Randomly(0.3, faulttest.CutAnswer, faulttest.Drop)
 	}
 	proxy.Set(faulttest.Faults{Decide: decide})
@@ -86,11 +86,11 @@ type watchedSensor struct {
 	base, name string
 	start      int64 // of its readings' times, milliseconds since the epoch
 	sent       atomic.Int64
-	acked      atomic.Int64 // all up to this are
+	acked      atomic.Int64 // all up to this one
 	looks      int
 }
 
-// write sends a few readings at a time, the next when those are acknowledged.
+// write sends a few readings at a time, after the previous ones are acknowledged.
 func (w *watchedSensor) write(ctx context.Context) {
 	for ctx.Err() == nil {
 		var body bytes.Buffer
@@ -116,9 +116,9 @@ func (w *watchedSensor) read(ctx context.Context) {
 	}
 }
 
-// look compares the answers with what was acknowledged before they were asked
-// for. An answer may be that MongoDB does not answer, since its connections are
-// cut; it is never a wrong one.
+// look compares answers with the readings acknowledged before the query. An
+// answer may say that MongoDB does not respond, since its connections are cut,
+// but must never be wrong.
 func (w *watchedSensor) look(ctx context.Context) {
 	before := w.acked.Load()
 	path := "/v1/sensors/" + url.PathEscape(w.name)

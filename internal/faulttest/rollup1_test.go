@@ -17,10 +17,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestROLLUP1 lets readings expire in each of the ways in which a rollup could lose them, or count
-// them twice. Two daemons write, seal and make rollups. Each way has sensors of its own, so that
-// later readings do not repair what was lost. After each step, summaries by the hour must be those
-// of all acknowledged readings, and in the end the stored rollups as well.
+// TestROLLUP1 lets readings expire in each way in which a rollup could lose them or count them
+// twice. Two daemons write, seal and update rollups. Each scenario has its own sensors, so that
+// later readings do not repair losses. After each step, hourly summaries must match all
+// acknowledged readings, and finally the stored rollups as well.
 func TestROLLUP1(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -44,22 +44,22 @@ func TestROLLUP1(t *testing.T) {
 	s.stopProducers()
 	assert.Equal(t, r.sent, s.log.Acked(), "readings that were not acknowledged")
 	r.compareStored()
-	s.log.Forgive() // what has expired
+	s.log.Forgive() // the expired ones
 	s.finish("ROLLUP-1", r.kills+proxy.Counts().Faults())
 }
 
-// rollupPoints are the steps of making a rollup at which a daemon crashes: between sealing and the
-// rollup, and between the rollup and the mark that lets parts expire.
+// rollupPoints are the steps at which a daemon crashes while it updates rollups: between sealing
+// and the rollup, and between the rollup and the mark that lets parts expire.
 var rollupPoints = form(
 	[]string{"update@readings.rollup.before", "update@readings.rollup.after"},
 	[]string{"update@readings.rollup.before", "update@readings.rollup.after", "update@readings.after", "update@readings.before:2", "update@readings.after:2"},
 )
 
 const (
-	rolledSensors = 2             // of each way
-	rolledSpan    = 2 * time.Hour // of their readings, around midnight: rollups of two days
+	rolledSensors = 2             // per scenario
+	rolledSpan    = 2 * time.Hour // of their readings, around midnight: rollups for two days
 	rolledWindow  = 10 * time.Minute
-	fewReadings   = 36 // of a sensor; some are in each window
+	fewReadings   = 36 // of a sensor; each window has some
 	everything    = 1 << 30
 )
 
@@ -68,20 +68,20 @@ type rollups struct {
 	*scene
 
 	proxy          *faulttest.Proxy
-	writer, sealer *daemon // both write and seal; the proxy is in front of the first one's MongoDB
+	writer, sealer *daemon // both write and seal; the first one's MongoDB is behind the proxy
 	midnight       time.Time
 	want           map[rolledHour]*rolledValues
-	group          int64 // number of the first sensor of the current way
+	group          int64 // number of the current scenario's first sensor
 	sent, kills    int
 }
 
-// rolledHour names a step of a rollup.
+// rolledHour identifies a step of a rollup.
 type rolledHour struct {
 	Sensor string
 	Start  int64 // milliseconds since the epoch
 }
 
-// rolledValues are what a rollup keeps of an hour. All of these sums are exact.
+// rolledValues are a rollup's values for an hour. All of these sums are exact.
 type rolledValues struct {
 	N      int64                  `bson:"n"`
 	Fields map[string]rolledField `bson:"fields"`
@@ -102,11 +102,11 @@ func (v *rolledValues) add(name string, value float64) {
 	v.Fields[name] = rolledField{f.N + 1, min(f.Min, value), max(f.Max, value), f.Sum + value}
 }
 
-// sensors gives the next way sensors of its own.
+// sensors switches to the next scenario's sensors.
 func (r *rollups) sensors() { r.group += 10 }
 
-// readings are n readings of each sensor of the way, at times spread over a span, which begins so
-// long after an hour before midnight.
+// readings are n readings per sensor of the scenario, spread over a span that begins this long
+// after an hour before midnight.
 func (r *rollups) readings(n int, from, span time.Duration) faulttest.ProducerConfig {
 	return faulttest.ProducerConfig{
 		Batch: 10, Keys: true, FirstSensor: r.group, Sensors: rolledSensors, Most: int64(n * rolledSensors),
@@ -114,7 +114,7 @@ func (r *rollups) readings(n int, from, span time.Duration) faulttest.ProducerCo
 	}
 }
 
-// send starts a producer. It ends when all its readings are acknowledged.
+// send starts a producer, which ends once all its readings are acknowledged.
 func (r *rollups) send(d *daemon, cfg faulttest.ProducerConfig) *faulttest.Producers {
 	cfg.Number = int64(100 * (len(r.producers) + 1))
 	for i := range cfg.Most {
@@ -134,15 +134,15 @@ func (r *rollups) send(d *daemon, cfg faulttest.ProducerConfig) *faulttest.Produ
 	return r.produce(d, 1, cfg)
 }
 
-// write returns when a few readings are stored.
+// write returns once a few readings are stored.
 func (r *rollups) write(d *daemon, from, span time.Duration) {
 	r.t.Helper()
 	r.send(d, r.readings(fewReadings, from, span)).Wait()
 	r.flush(d)
 }
 
-// lateReadings arrive in parts that are counted already. These must not expire until the late
-// readings are counted too.
+// lateReadings arrive in parts that are already counted, and that must not expire until the
+// late readings are counted.
 func (r *rollups) lateReadings() {
 	r.sensors()
 	r.write(r.writer, 0, rolledSpan)
@@ -153,12 +153,12 @@ func (r *rollups) lateReadings() {
 	r.allExpire("late readings")
 }
 
-// delayedSealer holds what one of two daemons writes when it makes rollups, until after late
-// readings that it did not count, which the other daemon has counted in the meantime.
+// delayedSealer delays one daemon's rollup update until after late readings that it does not
+// count, and that the other daemon has counted in between.
 func (r *rollups) delayedSealer() {
 	for _, way := range []struct {
 		name            string
-		exists, counted bool // the step, before; the late readings, when the write arrives
+		exists, counted bool // whether the step exists before; whether late readings are counted when the write arrives
 		holds           func(faulttest.Command) bool
 	}{
 		{"a new step comes late", false, true, writesRollups},
@@ -199,7 +199,7 @@ func marksParts(c faulttest.Command) bool {
 	return len(c.Operations) > 0 && !c.Operations[0].Lookup("u", "$set", "sealed.rolled").IsZero()
 }
 
-// crashes lets a daemon crash while it makes rollups. What may expire then expires at once.
+// crashes makes a daemon crash while it updates rollups. Whatever may expire then expires at once.
 func (r *rollups) crashes(point string) {
 	r.sensors()
 	r.write(r.writer, 0, rolledSpan)
@@ -211,8 +211,8 @@ func (r *rollups) crashes(point string) {
 	r.allExpire("crash at " + point)
 }
 
-// partsOneByOne lets the parts of an hour expire one after the other, while late readings begin
-// new parts in it.
+// partsOneByOne makes the parts of an hour expire one by one, while late readings start new
+// parts in it.
 func (r *rollups) partsOneByOne() {
 	r.sensors()
 	const half = time.Hour / 2
@@ -231,11 +231,11 @@ func (r *rollups) partsOneByOne() {
 	r.allExpire("parts one by one")
 }
 
-// replays kills a daemon that does not know what it has stored. Its readings, and those of the
-// other daemon in the same parts, are counted and expire. Then the daemon writes its readings again,
-// from its journal. Some of its updates arrive even later.
-// It creates the parts: for one with other tags, it would need an answer. Its readings come in one
-// request: those that come after the first update of their part would wait for an answer, too.
+// replays kills a daemon that does not know what it has stored. Its readings, and the other
+// daemon's in the same parts, are counted and expire. Then the daemon writes its readings again
+// from its journal, and some updates arrive even later. It creates the parts, since one with other
+// tags would need an answer. Its readings come in a single request: those after the first update of
+// their part would also wait for an answer.
 func (r *rollups) replays() {
 	r.sensors()
 	outcome := faulttest.Randomly(1, faulttest.CutAnswer, faulttest.CutAnswer, faulttest.Hold)
@@ -273,8 +273,8 @@ func (r *rollups) replays() {
 	}
 }
 
-// everythingAtOnce lets both daemons seal while readings of the same hours arrive, in parts that
-// are counted already. Answers and updates are lost, and both daemons are killed.
+// everythingAtOnce: both daemons seal while readings arrive in parts of the same hours that are
+// already counted. Answers and updates are lost, and both daemons are killed.
 func (r *rollups) everythingAtOnce() {
 	r.sensors()
 	r.proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.2, faulttest.CutAnswer, faulttest.Hold)})
@@ -310,10 +310,10 @@ func (r *rollups) everythingAtOnce() {
 	r.allExpire("everything at once")
 }
 
-// release delivers what the proxy holds.
+// release delivers the requests that the proxy holds.
 func (r *rollups) release() int { return r.proxy.Release(rand.New(rand.NewPCG(1, uint64(r.group)))) }
 
-// sealAndCompare makes the rollups of all readings.
+// sealAndCompare updates the rollups of all readings, and compares.
 func (r *rollups) sealAndCompare(when string) {
 	r.t.Helper()
 	r.flush(r.sealer)
@@ -321,14 +321,14 @@ func (r *rollups) sealAndCompare(when string) {
 	r.compare(when)
 }
 
-// allExpire lets all readings of the way expire, and checks that the rollups have them.
+// allExpire makes all of the scenario's readings expire, and checks that the rollups have them.
 func (r *rollups) allExpire(when string) {
 	r.t.Helper()
 	r.expire(everything)
 	r.compare(when + ", all has expired")
 }
 
-// ofWay matches the documents of the way's sensors; of all, if there is none.
+// ofWay matches the documents of the scenario's sensors; of all sensors if there is no scenario.
 func (r *rollups) ofWay() bson.D {
 	if r.group == 0 {
 		return bson.D{}
@@ -338,7 +338,7 @@ func (r *rollups) ofWay() bson.D {
 
 func sensorName(number int64) string { return fmt.Sprintf("s-%d", number) }
 
-// find decodes the way's documents that match a filter.
+// find decodes the scenario's documents that match a filter.
 func (r *rollups) find(filter bson.D, into any) {
 	r.t.Helper()
 	cursor, err := r.db.Collection("readings").Find(context.Background(), append(r.ofWay(), filter...))
@@ -346,7 +346,7 @@ func (r *rollups) find(filter bson.D, into any) {
 	require.NoError(r.t, cursor.All(context.Background(), into))
 }
 
-// stored returns how many parts the way has in MongoDB, and readings in them.
+// stored returns the number of the scenario's parts in MongoDB, and of their readings.
 func (r *rollups) stored() (parts, readings int) {
 	r.t.Helper()
 	var docs []struct{ Count int }
@@ -357,7 +357,7 @@ func (r *rollups) stored() (parts, readings int) {
 	return len(docs), readings
 }
 
-// expire removes up to so many parts, in random order, that MongoDB may remove once they are old.
+// expire removes at most this many expirable parts, in random order.
 func (r *rollups) expire(most int) (removed int) {
 	r.t.Helper()
 	var indexes []struct {
@@ -380,7 +380,7 @@ func (r *rollups) expire(most int) (removed int) {
 	return removed
 }
 
-// compare checks the way's summaries by the hour.
+// compare checks the scenario's hourly summaries.
 func (r *rollups) compare(when string) {
 	r.t.Helper()
 	type field struct {
@@ -408,7 +408,7 @@ func (r *rollups) compare(when string) {
 	}
 }
 
-// compareStored checks all rollups that are stored, once all readings have expired.
+// compareStored checks all stored rollups, once all readings have expired.
 func (r *rollups) compareStored() {
 	r.t.Helper()
 	r.group = 0

@@ -29,18 +29,18 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/claim"
 )
 
-// The places behind the balancer: daemons of the first two are replaced by ones
-// with empty journals, those of the others by ones that go on with their journals,
-// which clients with Idempotency-Keys need.
+// The places behind the balancer: daemons in the first two are replaced by ones
+// with empty journals, those in the others by ones with their journals, which
+// clients with Idempotency-Keys need.
 const (
 	places = 4
-	keyed  = 2 // the first place whose clients send keys
+	keyed  = 2 // the first place for clients with keys
 )
 
 // TestSCALE1 runs four daemons behind a balancer, on one replica set of three. A daemon
 // is killed for good, and so is the primary, in either order; a command replays that
-// daemon's journal while the other three write the same buckets. A copy of another
-// daemon's journal is replayed beside it, by mistake; then that daemon is killed, its
+// daemon's journal while the other three write the same buckets. A copy of another,
+// running daemon's journal is replayed by mistake; then that daemon is killed, its
 // journal moved, and a new daemon continues with it.
 func TestSCALE1(t *testing.T) {
 	t.Parallel()
@@ -65,7 +65,7 @@ func TestSCALE1(t *testing.T) {
 			primary.Kill()
 		}
 		faults += 2
-		if full() { // the adoption dies as well
+		if full() { // the adoption is also killed
 			faults += s.killAdoption(lost, rand.N(2*time.Second))
 		}
 		adopting := s.adopt(lost)
@@ -88,9 +88,9 @@ func TestSCALE1(t *testing.T) {
 	s.sharedBuckets()
 }
 
-// addProducers makes the producers of four daemons: some go to a daemon each, some
-// anywhere with readings of the same sensors, some wait for MongoDB, and some
-// repeat their requests with the same keys.
+// addProducers starts the producers for four daemons: some use one daemon each,
+// some use any daemon for the same sensors, some wait for MongoDB, and some repeat
+// their requests with the same keys.
 func (s *scene) addProducers(b *balancer) {
 	at := func(route string, n int, cfg faulttest.ProducerConfig) {
 		s.produce(&daemon{HTTP: b.URL + route}, n, cfg)
@@ -104,8 +104,8 @@ func (s *scene) addProducers(b *balancer) {
 	at("/keep/3", 2, faulttest.ProducerConfig{Batch: 5, Sensors: 20, Rate: form(100.0, 200), Keys: true, Repeat: 0.3})
 }
 
-// sharedBuckets checks that daemons wrote the same buckets: the guard has several
-// sessions.
+// sharedBuckets checks that daemons wrote the same buckets, with several sessions
+// in the guard.
 func (s *scene) sharedBuckets() {
 	s.t.Helper()
 	shared, err := s.db.Collection("readings").CountDocuments(context.Background(), bson.D{{Key: "$expr", Value: bson.D{
@@ -116,8 +116,8 @@ func (s *scene) sharedBuckets() {
 }
 
 // TestSCALE1Adoption loses one of two daemons while answers of MongoDB are lost, so that
-// its journal holds both stored and unstored readings. A command replays that
-// journal; while the daemon runs, it refuses.
+// its journal has both stored and unstored readings. A command replays that journal, but
+// refuses to while the daemon runs.
 func TestSCALE1Adoption(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -138,23 +138,23 @@ func TestSCALE1Adoption(t *testing.T) {
 	s.finish("SCALE-1", 1)
 }
 
-// An adoptionRun is `brim journal replay` on the journal of a daemon that is lost.
+// An adoptionRun is `brim journal replay` with a lost daemon's journal.
 type adoptionRun struct {
 	s        *scene
 	cmd      *exec.Cmd
 	out, log bytes.Buffer
 }
 
-// adopted is the parsed output of such a run.
+// adopted is the parsed output of a run.
 type adopted struct {
 	Stored, Found uint64
 	Left          int
 }
 
-// adopt begins to store what a lost daemon has left, with the scene's MongoDB.
+// adopt starts storing a lost daemon's readings in the scene's MongoDB.
 func (s *scene) adopt(lost *daemon) *adoptionRun { return s.adoptFrom(lost, s.uri) }
 
-// adoptFrom is adopt with the URI that the lost daemon had.
+// adoptFrom is adopt with the lost daemon's URI.
 func (s *scene) adoptFrom(lost *daemon, uri string, flags ...string) *adoptionRun {
 	s.t.Helper()
 	a := s.adoption(lost, uri, flags...)
@@ -180,7 +180,7 @@ func (s *scene) adoption(lost *daemon, uri string, flags ...string) *adoptionRun
 	return a
 }
 
-// done waits for the end of the run, and checks that nothing is left.
+// done waits for the run to end, and checks that nothing is left.
 func (a *adoptionRun) done() (what adopted) {
 	a.s.t.Helper()
 	require.NoError(a.s.t, a.cmd.Wait(), a.log.String())
@@ -191,7 +191,7 @@ func (a *adoptionRun) done() (what adopted) {
 	return what
 }
 
-// killAdoption begins to store what a lost daemon has left, and is killed. It returns 1 if
+// killAdoption starts storing a lost daemon's readings, and is killed. It returns 1 if
 // there was something to kill, 0 if it had ended well.
 func (s *scene) killAdoption(lost *daemon, after time.Duration) int {
 	s.t.Helper()
@@ -210,14 +210,13 @@ func (s *scene) killAdoption(lost *daemon, after time.Duration) int {
 	}
 }
 
-// adoptCopy stores what a copy of a running daemon's journal holds, without the
-// claim, which would prevent it: only the guard prevents duplicates. It gets the address of
-// the primary.
+// adoptCopy stores the contents of a copy of a running daemon's journal, without the claim
+// that would prevent it: only the guard prevents duplicates. It gets the primary's address.
 func (s *scene) adoptCopy(alive *daemon, primary string) adopted {
 	s.t.Helper()
 	double := &daemon{Dir: s.t.TempDir()}
-	// What says how far the journal is durable must not be newer than the rest, or
-	// the copy counts as damaged. No segment of these few readings is done with.
+	// The record of what is durable must not be newer than the rest, or the copy
+	// counts as damaged. No segment of these few readings has been removed.
 	mark, err := os.ReadFile(filepath.Join(alive.journal(), "mark"))
 	require.NoError(s.t, err)
 	require.NoError(s.t, os.CopyFS(double.journal(), os.DirFS(alive.journal())))
@@ -227,9 +226,9 @@ func (s *scene) adoptCopy(alive *daemon, primary string) adopted {
 	return s.adoptFrom(double, uri, "--retarget").done()
 }
 
-// successor moves the journal of a lost daemon to another folder, as one does to
-// another machine, and starts a daemon on it. In the short form it does not have to wait
-// until the claims of the lost one have expired.
+// successor moves a lost daemon's journal to another folder, as if to another machine,
+// and starts a daemon with it. In the short form it does not wait for the lost one's
+// claims to expire.
 func (s *scene) successor(lost *daemon) *daemon {
 	s.t.Helper()
 	d := newDaemon(s.t, append([]string{"--mongo-uri", s.uri, "--database", s.db.Name()}, smallParts...)...)
@@ -243,15 +242,15 @@ func (s *scene) successor(lost *daemon) *daemon {
 	return d.start().ready()
 }
 
-// A balancer forwards to several daemons. What a client may ask of it is the
-// first part of the path, as another would say it in a header:
+// A balancer forwards to several daemons. Clients select a daemon by the first part
+// of the path, where real ones would use a header:
 //
 //	/any/…        the next daemon in turn
-//	/hash/KEY/…   the daemon that the key's hash chooses of those that answer
+//	/hash/KEY/…   the daemon that the key's hash chooses among those that answer
 //	/keep/N/…     the daemon in place N, or none: for clients that repeat requests
 //
-// A request goes to another daemon only if it was not sent to the first:
-// otherwise it is unknown whether it was accepted.
+// A request goes to another daemon only if it was not sent to the first: otherwise
+// it might have been accepted.
 type balancer struct {
 	URL string
 
@@ -264,7 +263,7 @@ type balancer struct {
 }
 
 // balancer starts n daemons that store at uri, "" for the scene's MongoDB itself,
-// and a balancer before them.
+// and a balancer in front of them.
 func (s *scene) balancer(n int, uri string, flags ...string) *balancer {
 	s.t.Helper()
 	b := &balancer{t: s.t, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}, Timeout: patience}}
@@ -283,7 +282,7 @@ func (s *scene) balancer(n int, uri string, flags ...string) *balancer {
 	return b
 }
 
-// lose kills the daemon in a place as a crash does, and returns it.
+// lose kills the daemon in a place like a crash, and returns it.
 func (b *balancer) lose(place int) *daemon {
 	b.t.Helper()
 	b.mu.Lock()
@@ -327,7 +326,7 @@ func (b *balancer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		defer resp.Body.Close()
 		w.WriteHeader(resp.StatusCode)
-		_, _ = io.Copy(w, resp.Body) // a client that is gone learns nothing
+		_, _ = io.Copy(w, resp.Body) // a disconnected client does not matter
 		return
 	}
 	w.WriteHeader(http.StatusServiceUnavailable)
@@ -347,7 +346,7 @@ func (b *balancer) forward(r *http.Request, d *daemon, path string, body []byte)
 	if err != nil {
 		return nil, err
 	}
-	// An answer that does not come whole is none.
+	// An incomplete answer does not count.
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
 	resp.Body = io.NopCloser(bytes.NewReader(answer))

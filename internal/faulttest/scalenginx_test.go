@@ -27,9 +27,9 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
-// TestSCALENginx runs the configuration of deploy/balancer before four daemons:
-// a route keeps its daemon, over HTTP and gRPC; when that is gone the others take
-// its readings, but not what has a key, which waits until it is back.
+// TestSCALENginx runs the configuration in deploy/balancer with four daemons: a
+// route keeps its daemon, over HTTP and gRPC. When that is gone, the others take
+// its readings, except requests with a key, which wait until it is back.
 func TestSCALENginx(t *testing.T) {
 	t.Parallel()
 	program := brimtest.Program(t, "nginx")
@@ -75,7 +75,7 @@ func TestSCALENginx(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, other, "all routes lead to one daemon")
-	const zero = "0" // which is a key as any other, and false to nginx
+	const zero = "0" // a key like any other, but false for nginx
 	assert.Empty(t, n.post(lost, zero, http.StatusOK).Get("Idempotent-Replayed"))
 	assert.Equal(t, "true", n.post(lost, zero, http.StatusOK).Get("Idempotent-Replayed"))
 	assert.Equal(t, codes.OK, n.write("brim-route", lost))
@@ -85,7 +85,7 @@ func TestSCALENginx(t *testing.T) {
 	n.post(lost, "", http.StatusOK)
 	n.post(lost, zero, http.StatusBadGateway)
 	n.post(other, "k", http.StatusOK)
-	// HTTP and gRPC have places of their own: of some routes one is lost.
+	// HTTP and gRPC are distributed separately: some routes lose one of the two.
 	outcomes := make(map[codes.Code]int)
 	for i := range routes {
 		route := fmt.Sprintf("s-%d", i)
@@ -99,15 +99,15 @@ func TestSCALENginx(t *testing.T) {
 	assert.Equal(t, "true", n.post(lost, zero, http.StatusOK).Get("Idempotent-Replayed"), "the journal has the key")
 }
 
-// nginx is a running one.
+// nginx is a running nginx.
 type nginx struct {
 	t    testing.TB
 	http string // URL
 	grpc *grpc.ClientConn
 }
 
-// startNginx starts nginx with the configuration that is handed out, on ports of
-// its own and with these daemons.
+// startNginx starts nginx with the published configuration, but with its own
+// ports and these daemons.
 func startNginx(t testing.TB, program string, daemons []*daemon) *nginx {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "balancer", "nginx.conf"))
@@ -157,8 +157,8 @@ func startNginx(t testing.TB, program string, daemons []*daemon) *nginx {
 	return n
 }
 
-// post sends a reading by a route, with a key unless that is empty, and holds what
-// the answer is.
+// post sends a reading by a route, with a key unless that is empty, and checks the
+// status.
 func (n *nginx) post(route, key string, want int) http.Header {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -180,8 +180,7 @@ func (n *nginx) post(route, key string, want int) http.Header {
 	return resp.Header
 }
 
-// write sends a reading over gRPC, with this metadata, and returns what came of
-// it.
+// write sends a reading over gRPC with this metadata, and returns the status.
 func (n *nginx) write(with ...string) codes.Code {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), with...), patience)
@@ -193,8 +192,7 @@ func (n *nginx) write(with ...string) codes.Code {
 	return status.Code(err)
 }
 
-// stream sends more in one call than nginx lets through in a request unless told
-// to.
+// stream sends more in one call than nginx allows in a request by default.
 func (n *nginx) stream(route string) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "brim-route", route), patience)
@@ -216,7 +214,7 @@ func (n *nginx) stream(route string) {
 	require.ErrorIs(n.t, err, io.EOF)
 }
 
-// oneReading has a text beside its number.
+// oneReading has a text in addition to its number.
 func oneReading(text string) *telemetrypb.WriteRequest {
 	return &telemetrypb.WriteRequest{Readings: []*telemetrypb.Reading{{SensorId: "over-grpc", Fields: []*telemetrypb.Field{
 		{Name: "t", Value: &telemetrypb.Field_DoubleValue{DoubleValue: 1}},

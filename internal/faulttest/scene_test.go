@@ -18,8 +18,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/claim"
 )
 
-// full reports whether the tests run in their full form, `make test-fault`;
-// otherwise they are as short as possible while still proving something.
+// full reports whether the tests run in full form, `make test-fault`; otherwise
+// they are as short as possible while still proving something.
 func full() bool { return os.Getenv("BRIM_FAULT_FULL") == "1" }
 
 // form returns the value for the current form.
@@ -30,8 +30,8 @@ func form[T any](short, long T) T {
 	return short
 }
 
-// alone keeps other tests from running at the same time in the full form, where a test
-// measures times.
+// alone prevents other tests from running at the same time in the full form, for tests
+// that measure times.
 func alone(t *testing.T) {
 	t.Helper()
 	if !full() {
@@ -39,8 +39,8 @@ func alone(t *testing.T) {
 	}
 }
 
-// timed runs a test that measures times. The host may stall during one run, so it may be
-// tried three times. run returns what took too long.
+// timed runs a test that measures times. Since the host may stall, it has three
+// attempts. run returns what took too long.
 func timed(t *testing.T, run func(s *scene) (slow string)) {
 	t.Helper()
 	const tries = 3
@@ -57,19 +57,19 @@ func timed(t *testing.T, run func(s *scene) (slow string)) {
 	}
 }
 
-// scene is where a fault test takes place.
+// scene is the environment of a fault test.
 type scene struct {
 	t     testing.TB
 	began time.Time
 
-	uri string          // of the MongoDB that is checked
-	db  *mongo.Database // of that one; the daemons' database
+	uri string          // of the MongoDB to check
+	db  *mongo.Database // in that MongoDB: the daemons' database
 	log *faulttest.Log
 
 	daemons    []*daemon
 	producers  []*faulttest.Producers
 	check      faulttest.CheckConfig // without Log and Database
-	timeSeries bool                  // the stream is one
+	timeSeries bool                  // the stream is a time series
 	stuck      error                 // why not everything could be flushed
 }
 
@@ -77,7 +77,7 @@ func newScene(t testing.TB) *scene {
 	return &scene{t: t, began: time.Now(), log: faulttest.NewLog(), check: faulttest.CheckConfig{Stream: "readings"}}
 }
 
-// mongo makes the MongoDB at uri that of the scene, with a database of its own.
+// mongo makes the MongoDB at uri the scene's, with a separate database.
 func (s *scene) mongo(uri string) {
 	s.t.Helper()
 	s.uri = uri
@@ -87,8 +87,8 @@ func (s *scene) mongo(uri string) {
 // shared is mongo with the server that all tests share.
 func (s *scene) shared() { s.mongo(mongodtest.URI(s.t)) }
 
-// replicaSet is like mongo, with a replica set of three of its own. Its clients notice
-// within a second or two what happens to a member, and the driver does not retry writes.
+// replicaSet is like mongo, with a separate replica set of three. Its clients notice
+// changes of members within a second or two, and the driver does not retry writes.
 func (s *scene) replicaSet(electionTimeout time.Duration) *mongodtest.ReplicaSet {
 	s.t.Helper()
 	set := mongodtest.StartReplicaSet(s.t, electionTimeout)
@@ -97,8 +97,8 @@ func (s *scene) replicaSet(electionTimeout time.Duration) *mongodtest.ReplicaSet
 	return set
 }
 
-// proxy puts a proxy in front of the scene's MongoDB, which is a single one,
-// and returns it with the URI for the daemons.
+// proxy puts a proxy in front of the scene's single MongoDB, and returns it
+// with the URI for the daemons.
 func (s *scene) proxy() (p *faulttest.Proxy, uri string) {
 	s.t.Helper()
 	return s.proxyTo(options.Client().ApplyURI(s.uri).Hosts[0])
@@ -110,13 +110,13 @@ func (s *scene) proxyTo(host string) (p *faulttest.Proxy, uri string) {
 	p, err := faulttest.NewProxy(host)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { assert.NoError(s.t, p.Close()) })
-	// Retried by the driver, a write would hide behind the server's memory of
-	// its session, and the guard would not be put to the test.
+	// If the driver retried a write, the server's memory of its session would
+	// recognize it, and the guard would not be tested.
 	return p, "mongodb://" + p.Addr() + "/?directConnection=true&retryWrites=false"
 }
 
-// withoutClaims are faults of a proxy that swallows claims on sessions and answers that they
-// succeeded: nothing keeps a daemon from storing what another one is storing. others decides
+// withoutClaims are faults of a proxy that drops claims on sessions and answers that they
+// succeeded: nothing prevents two daemons from storing the same readings. others decides
 // about all other commands.
 func withoutClaims(others func(faulttest.Command) faulttest.Fate) faulttest.Faults {
 	claims := func(c faulttest.Command) bool {
@@ -160,8 +160,8 @@ func (s *scene) kill(d *daemon) {
 	s.allRead(s.db.Name())
 }
 
-// allRead waits until MongoDB has executed everything that processes of a name, which have
-// ended, had sent: then it closes their connections.
+// allRead waits until MongoDB has executed everything that ended processes with an
+// application name sent: then it closes their connections.
 func (s *scene) allRead(app string) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -181,9 +181,9 @@ func (s *scene) allRead(app string) {
 // policy returns the flags of a random policy.
 func (s *scene) policy() []string { return policies[rand.IntN(len(policies))] }
 
-// produce starts n producers for a daemon, with marks of their own. Unless cfg
-// says otherwise they cross a window every few hundred readings, and in the short
-// form their rate is limited: faults hit updates, and more readings only cost time.
+// produce starts n producers for a daemon, with their own marks. By default they
+// cross a window every few hundred readings, and in the short form their rate is
+// limited: faults hit updates, so more readings only cost time.
 func (s *scene) produce(d *daemon, n int, cfg faulttest.ProducerConfig) *faulttest.Producers {
 	cfg.Log, cfg.URL = s.log, d.HTTP
 	if cfg.Number == 0 {
@@ -231,10 +231,10 @@ func (s *scene) checked() *faulttest.Result {
 	return result
 }
 
-// finish ends the producers, flushes the daemons that run and ends them. It checks that
-// everything acknowledged is stored once, that all documents are right, and that no good
-// reading was refused, and writes the row of the table. The faults must be healed; it gets
-// their number.
+// finish ends the producers, flushes the running daemons and stops them. It checks that
+// everything acknowledged is stored once, that all documents are correct, and that no
+// valid reading was refused, and logs the table row. faults is their number; they must be
+// over.
 func (s *scene) finish(row string, faults int) *faulttest.Result {
 	s.t.Helper()
 	s.stopProducers()
@@ -246,7 +246,7 @@ func (s *scene) finish(row string, faults int) *faulttest.Result {
 		s.t.Log("producers:", p.Counts.String())
 		wronged += p.Counts.Wronged.Load()
 	}
-	// Once the daemons are gone, nothing can be stored behind the check's back.
+	// Once the daemons are gone, nothing can be stored after the check.
 	for _, d := range s.daemons {
 		d.kill()
 	}
@@ -267,5 +267,5 @@ func (s *scene) finish(row string, faults int) *faulttest.Result {
 	return result
 }
 
-// wait lets time pass.
+// wait waits.
 func wait(d time.Duration) { <-time.After(d) }

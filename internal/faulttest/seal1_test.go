@@ -15,10 +15,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestSEAL1 seals windows while readings for them still arrive: event time is long past, so all
-// of them have ended. A daemon writes, in both formats; some of its updates are not answered, and
-// some arrive only after their part was sealed. A second daemon does nothing but seal, and
-// crashes at each step of it. In the end both seal at once, and the writer is killed as well.
+// TestSEAL1 seals windows while readings for them still arrive: event time is in the past, so all
+// of them have ended. A daemon writes, in both formats; some of its updates get no answer, and
+// some arrive only after their part was sealed. A second daemon only seals, and crashes at each
+// step. In the end both seal at the same time, and the writer is also killed.
 func TestSEAL1(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -64,22 +64,22 @@ func TestSEAL1(t *testing.T) {
 	s.finish("SEAL-1", kills+faults)
 }
 
-// passes are how often a daemon seals before the writer is killed.
+// passes is how often a daemon seals before the writer is killed.
 const passes = 10
 
-// sealPoints are the steps of sealing at which a daemon that writes nothing else crashes.
+// sealPoints are the steps of sealing at which a daemon that does nothing else crashes.
 var sealPoints = form(
 	[]string{"update@readings.before", "update@readings.after"},
 	[]string{"find@readings.before:5", "find@readings.after:5", "update@readings.before", "update@readings.after", "update@readings.before:2", "update@readings.after:2"},
 )
 
-// crashSealing restarts the daemon, and lets it crash while it seals. It returns 1 if it did,
-// and 0 if it sealed everything without reaching the point.
+// crashSealing restarts the daemon, and makes it crash while it seals. It returns 1 if it
+// did, and 0 if it sealed everything without reaching the point.
 func (s *scene) crashSealing(d *daemon, point string) (crashed int) {
 	s.t.Helper()
 	d.kill()
 	d.Crash = point
-	d.start().awaitReady() // or it crashes before
+	d.start().awaitReady() // unless it crashes before
 	s.seal(d)
 	if d.ended() {
 		crashed = 1
@@ -90,7 +90,7 @@ func (s *scene) crashSealing(d *daemon, point string) (crashed int) {
 	return crashed
 }
 
-// seal makes a daemon seal all windows that have ended, and returns when it has, or has crashed.
+// seal makes a daemon seal all ended windows, and returns when it is done or has crashed.
 func (s *scene) seal(d *daemon) {
 	s.t.Helper()
 	var begun struct{ Pass int64 }
@@ -116,7 +116,7 @@ func (s *scene) seal(d *daemon) {
 	}) || d.ended(), "the daemon does not finish sealing")
 }
 
-// allSealed fails unless there are parts and each is sealed.
+// allSealed fails unless there are parts and all are sealed.
 func (s *scene) allSealed() {
 	s.t.Helper()
 	count := func(filter bson.D) int64 {

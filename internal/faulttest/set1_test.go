@@ -7,8 +7,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestSET1 changes the granularity while the journal has readings that are not known
-// to be stored.
+// TestSET1 changes the granularity while the journal has readings not known to be
+// stored.
 func TestSET1(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -20,7 +20,7 @@ func TestSET1(t *testing.T) {
 	for _, granularity := range changes {
 		s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Rate: form(400.0, 1000)})
 		wait(form(500*time.Millisecond, 3*time.Second))
-		// All is applied, and no answer comes.
+		// Everything is applied, but no answer arrives.
 		proxy.Set(faulttest.Faults{Decide: faulttest.EveryNth(1, faulttest.CutAnswer)})
 		wait(time.Second)
 		d.kill()

@@ -17,24 +17,24 @@ import (
 
 // A Row is a line of the table of fault tests.
 type Row struct {
-	Test    string  `json:"test"`   // its name, as CRASH-1
+	Test    string  `json:"test"`   // its name, such as CRASH-1
 	Faults  int     `json:"faults"` // injected
 	Acked   int     `json:"acked"`  // readings
 	Lost    int     `json:"lost"`
 	Twice   int     `json:"twice"`
-	Bad     int     `json:"bad"` // readings invented, documents misshapen
+	Bad     int     `json:"bad"` // invented readings, malformed documents
 	Seconds float64 `json:"seconds"`
 
 	tests []test // that logged it
 }
 
-// A test is one that go test ran.
+// A test is a test run by go test.
 type test struct{ pkg, name string }
 
-// shownLines is how much of a failed test's output is shown.
+// shownLines is the number of lines shown of a failed test's output.
 const shownLines = 100
 
-// rowMark begins a row in the output of a test.
+// rowMark marks a row in a test's output.
 const rowMark = "FAULT-ROW "
 
 // Log writes the row to the test's log, where ReadTable finds it.
@@ -64,8 +64,8 @@ type event struct {
 }
 
 // ReadTable collects the rows from the output of `go test -json`, and prints
-// failures and finished tests to progress. Rows of one name, from tests of
-// several topologies, are added up.
+// failures and finished tests to progress. Rows with the same name, from tests
+// with several topologies, are added up.
 func ReadTable(r io.Reader, progress io.Writer) (*Table, error) {
 	began := time.Now()
 	table := &Table{}
@@ -75,7 +75,7 @@ func ReadTable(r io.Reader, progress io.Writer) (*Table, error) {
 	for lines.Scan() {
 		var e event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			fmt.Fprintln(progress, lines.Text()) // of the go command itself
+			fmt.Fprintln(progress, lines.Text()) // from the go command itself
 			continue
 		}
 		test := e.Package + " " + e.Test
@@ -90,7 +90,7 @@ func ReadTable(r io.Reader, progress io.Writer) (*Table, error) {
 		case "fail", "build-fail":
 			table.Failed = append(table.Failed, test)
 			cut := max(0, len(output[test])-shownLines)
-			// The logs of other programs can be long. The messages of the test itself are always shown.
+			// Logs of other programs can be long. The test's own messages are always shown.
 			said := slices.DeleteFunc(slices.Clone(output[test][:cut]), func(line string) bool { return !strings.Contains(line, "_test.go:") })
 			fmt.Fprintf(progress, "FAILED: %s\n%s", test, strings.Join(append(said, output[test][cut:]...), ""))
 		}
@@ -134,7 +134,7 @@ func (r *Row) add(more *Row) {
 	r.tests = append(r.tests, more.tests...)
 }
 
-// Missing returns which of the tests have no row.
+// Missing returns the tests without a row.
 func (t *Table) Missing(tests []string) []string {
 	var missing []string
 	for _, name := range tests {
@@ -145,12 +145,12 @@ func (t *Table) Missing(tests []string) []string {
 	return missing
 }
 
-// Good reports whether every row is, and no test failed.
+// Good reports whether every row is good, and no test failed.
 func (t *Table) Good() bool {
 	return len(t.Failed) == 0 && !slices.ContainsFunc(t.Rows, func(r Row) bool { return !r.good() })
 }
 
-// Markdown returns the table, and a line about the sabotages that no row catches.
+// Markdown returns the table, and a line about sabotages that no row catches.
 func (t *Table) Markdown() string {
 	var b strings.Builder
 	b.WriteString("| test | faults injected | readings acknowledged | lost | twice | fails without |\n|---|--:|--:|--:|--:|---|\n")
@@ -189,7 +189,7 @@ func caught(s *patch.Sabotage, r *Row) bool {
 	})
 }
 
-// selected reports whether go test -run selects a test, or a part of it.
+// selected reports whether go test -run selects a test or a subtest.
 func selected(name, run string) bool {
 	names := strings.Split(name, "/")
 	for i, part := range strings.Split(run, "/") {
@@ -203,8 +203,7 @@ func selected(name, run string) bool {
 	return true
 }
 
-// Names are those of the tests that the table must show. Each is described in
-// the file of its test.
+// Names are the tests that the table must have. Each is described in its file.
 func Names() []string {
 	return []string{
 		"CRASH-1", "CRASH-2", "CRASH-3", "CRASH-4",
@@ -220,9 +219,9 @@ func Names() []string {
 		"MERGE-1",   // the daemon is killed while almost all readings wait to be merged
 		"WAVE-1",    // sensors that send all at once, very often, late, or with wrong clocks
 		"HOSTILE-1", // clients that are not authorized, or send too much
-		"SCALE-1",   // four daemons, one lost for ever, its journal adopted
+		"SCALE-1",   // four daemons, one lost forever, its journal adopted
 		"MQTT-1",    // the daemon and its MQTT broker are killed in turn
 		"LOAD-1",    // the load generator's honesty
-		"PROTOCOL",  // the random simulation of all of these at the store
+		"PROTOCOL",  // a random simulation of all of these with the store
 	}
 }

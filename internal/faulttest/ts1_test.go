@@ -14,8 +14,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestTS1LostAnswers is MONGO-1 on a time-series stream, which no guard can
-// protect: Brim looks readings up before it sends them again.
+// TestTS1LostAnswers is MONGO-1 with a time-series stream, which no guard can
+// protect: Brim looks readings up before it resends them.
 func TestTS1LostAnswers(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -31,8 +31,8 @@ func TestTS1LostAnswers(t *testing.T) {
 	s.finish("TS-1", proxy.Counts().Faults())
 }
 
-// TestTS1Delayed holds inserts back in the network, the driver's own retries too,
-// and lets them arrive when their readings have been inserted again.
+// TestTS1Delayed holds inserts back in the network, including the driver's own
+// retries, until their readings have been inserted again.
 func TestTS1Delayed(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -56,9 +56,9 @@ func TestTS1Delayed(t *testing.T) {
 	s.finish("TS-1", proxy.Counts().Faults())
 }
 
-// TestTS1Paused stops mongod for longer than the daemon waits: the insert that was
-// given up and the lookup of its outcome are in its sockets together. Which of
-// them begins first is a matter of chance, so a fail point helps.
+// TestTS1Paused stops mongod for longer than the daemon waits: the abandoned
+// insert and the lookup of its outcome are in its sockets together. Their order is
+// random, so a fail point fixes it.
 func TestTS1Paused(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -90,7 +90,7 @@ func TestTS1Paused(t *testing.T) {
 	s.finish("TS-1", pauses)
 }
 
-// TestTS1Crashes is CRASH-1 on a time-series stream.
+// TestTS1Crashes is CRASH-1 with a time-series stream.
 func TestTS1Crashes(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

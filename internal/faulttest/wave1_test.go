@@ -10,10 +10,10 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestWAVE1 sends the same number of readings from 10,000 sensors evenly, and in ways that
-// could make updates come in waves. Acknowledgements must not become slower: the 99th
-// percentile must stay within 1.2 times that of the even load in the same round. Only the
-// full form checks this, by the better of two rounds.
+// TestWAVE1 sends the same number of readings from 10,000 sensors evenly, and in patterns
+// that could make updates come in waves. Acknowledgements must not become slower: their
+// 99th percentile must stay within 1.2 times that of the even load in the same round. Only
+// the full form checks this, by the better of two rounds.
 func TestWAVE1(t *testing.T) {
 	alone(t)
 	s := newScene(t)
@@ -47,9 +47,9 @@ func TestWAVE1(t *testing.T) {
 
 const (
 	waveGroups = 4
-	// Readings gather for at most this long instead of 5 minutes, so that each load shows in
-	// seconds what would otherwise take minutes. Sensors that send together do so at the
-	// same interval.
+	// Readings are merged for at most this long instead of 5 minutes, so that each load
+	// shows in seconds what would otherwise take minutes. Sensors that send together do so
+	// at the same interval.
 	waveFlushMax = 15 * time.Second
 	waveRatio    = 1.2
 	// waveNoise is a difference of the 99th percentiles that may be chance.
@@ -61,27 +61,27 @@ type wave struct {
 	name    string
 	daemons int                     // 0: one
 	start   func(s *scene, x *wavy) // starts producers; nil: none
-	burst   func(s *scene, x *wavy) // is called once a cycle; nil: never
+	burst   func(s *scene, x *wavy) // called once per cycle; nil: never
 }
 
-// A wavy load is a running wave, on its own daemons.
+// A wavy load is a running wave with its own daemons.
 type wavy struct {
 	wave
 
 	daemons []*daemon
 	began   time.Time // in event time
-	rate    float64   // readings a second
+	rate    float64   // readings per second
 	sensors int
 }
 
-// group starts the producer for a quarter of the sensors, on one of the daemons.
+// group starts the producer for a quarter of the sensors, with one of the daemons.
 func (x *wavy) group(s *scene, i int, cfg faulttest.ProducerConfig) *faulttest.Producers {
 	cfg.Sensors = x.sensors / waveGroups
 	cfg.FirstSensor = int64(i * cfg.Sensors)
 	return s.produce(x.daemons[i%len(x.daemons)], 1, cfg)
 }
 
-// evenly starts all groups, a share of the rate each.
+// evenly starts all groups, each with a share of the rate.
 func (x *wavy) evenly(s *scene, rate float64, change func(i int, cfg *faulttest.ProducerConfig)) {
 	for i := range waveGroups {
 		cfg := faulttest.ProducerConfig{
@@ -114,7 +114,7 @@ var waveKinds = []wave{
 			Batch: 20, FirstSensor: int64(x.sensors), Rate: x.rate / 3, Start: x.began, Step: time.Millisecond,
 		})
 	}},
-	// One gateway sends for all sensors, as fast as it gets answers.
+	// A gateway sends for all sensors as fast as it gets answers.
 	{name: "at the same millisecond", burst: func(s *scene, x *wavy) {
 		s.produce(x.daemons[0], 1, faulttest.ProducerConfig{
 			Batch: 250, Most: int64(x.sensors), Sensors: x.sensors, Rate: 1e9, Start: time.Now(), Step: 1,
@@ -131,12 +131,12 @@ var waveKinds = []wave{
 	{name: "two daemons", daemons: 2, start: evenly},
 }
 
-// wave lets a load run on new daemons and returns the 99th percentile of the time that
-// a probe, which sends single readings meanwhile, waits for acknowledgements.
+// wave runs a load on new daemons and returns the 99th percentile of the
+// acknowledgement time for a probe that sends single readings.
 func (s *scene) wave(kind wave, number int) time.Duration {
 	s.t.Helper()
 	x := &wavy{wave: kind, rate: form(300.0, 3000), sensors: form(200, 10_000)}
-	x.began = time.Now().Add(-time.Duration(number) * time.Minute) // in other windows
+	x.began = time.Now().Add(-time.Duration(number) * time.Minute) // in different windows
 	for range max(1, kind.daemons) {
 		x.daemons = append(x.daemons, s.daemon("", "--flush-budget", "2%", "--flush-max", waveFlushMax.String(), "--granularity", "5m"))
 	}

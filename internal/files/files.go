@@ -5,7 +5,7 @@
 //	              │                               ▲
 //	              └────────── Columns ────────────┘
 //
-//	Parquet, CSV, NDJSON, line protocol ─▶ Open ─▶ Reader ─▶ row
+//	Parquet, CSV, NDJSON, line protocol ─▶ Read ─▶ Rows
 //
 // In Parquet and CSV, all rows have the same columns, which the writer needs to know before the
 // first row: columns.go has the rules. The other files are named after their format; influx.go has

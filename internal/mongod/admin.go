@@ -31,7 +31,7 @@ const (
 	codeUserExists           = 51003
 )
 
-// admin is a connection to one mongod for administrative commands.
+// admin is a connection to a mongod for administrative commands.
 type admin struct {
 	client *mongo.Client
 	db     *mongo.Database
@@ -40,7 +40,7 @@ type admin struct {
 
 // connect waits until a process listens on the port, then connects, with the key as
 // the server itself if there is one. The driver alone would wait half a second
-// between two attempts.
+// between attempts.
 func connect(ctx context.Context, port int, key string) (*admin, error) {
 	host := net.JoinHostPort(loopback, strconv.Itoa(port))
 	var dialer net.Dialer
@@ -91,8 +91,8 @@ type permanentError struct{ error }
 
 func (e permanentError) Unwrap() error { return e.error }
 
-// awaitWritable waits until the mongod with those data files accepts writes. A member of a
-// replica set is first told of the set, or of its new port, if necessary.
+// awaitWritable waits until the mongod with those data files accepts writes. If necessary,
+// it first initiates the replica set or updates its port.
 func (a *admin) awaitWritable(ctx context.Context, dbPath string, standalone bool) error {
 	var last error
 	err := poll(ctx, startInterval, func() (bool, error) {
@@ -114,9 +114,9 @@ func (a *admin) awaitWritable(ctx context.Context, dbPath string, standalone boo
 	return err
 }
 
-// checkOurs makes sure that the mongod with these data files answers: another one may
-// have taken the port in between. Its pid cannot tell: in an emulator, mongod reports
-// a pid that is not that of its process.
+// checkOurs makes sure that the mongod with these data files answers, since another
+// one may have taken the port. The pid does not prove it: in an emulator, mongod
+// reports a pid other than its process's.
 func (a *admin) checkOurs(ctx context.Context, dbPath string) error {
 	var options struct {
 		Argv []string `bson:"argv"`
@@ -142,8 +142,8 @@ func (a *admin) writable(ctx context.Context) (bool, error) {
 	return hello.IsWritablePrimary && (hello.Me == "" || hello.Me == a.host), nil
 }
 
-// configure makes this member the only one of its replica set, at its present
-// address. It does nothing if it is that already and has not been elected yet.
+// configure makes this member the only one of its replica set, at its current
+// address. It does nothing if it is already, but not elected yet.
 func (a *admin) configure(ctx context.Context) error {
 	var stored struct {
 		Config bson.M `bson:"config"`
@@ -173,10 +173,10 @@ func (a *admin) configure(ctx context.Context) error {
 			continue
 		}
 		member[i].Value = a.host
-		// It has to be forced: a member that does not find its own address in the
-		// configuration is not a member, and there is no other to ask. mongod first
-		// asks the old address whether it is itself, and waits up to 30 s for a
-		// program that has taken the old port and says nothing.
+		// It must be forced: a member that is not in the configuration under its
+		// own address is not a member, and there is no other to ask. mongod first
+		// asks the old address whether that is itself, and waits up to 30 s if a
+		// silent program has taken the old port.
 		if err := a.run(ctx, bson.D{{Key: "replSetReconfig", Value: stored.Config}, {Key: "force", Value: true}}, nil); err != nil {
 			return fmt.Errorf("move the replica set to %s: %w", a.host, err)
 		}
@@ -184,8 +184,8 @@ func (a *admin) configure(ctx context.Context) error {
 	return nil
 }
 
-// setUsers sets the two users and their roles, whatever was there. Other users and
-// roles stay as they are.
+// setUsers sets the two users and their roles, whatever exists. Other users and
+// roles are left alone.
 func (a *admin) setUsers(ctx context.Context, c credentials, database string) error {
 	serve, err := roles.Named(roles.Serve, database)
 	if err != nil {
@@ -221,8 +221,8 @@ func (a *admin) setUsers(ctx context.Context, c credentials, database string) er
 	return nil
 }
 
-// otherUsers lists the users beside those two. The daemon cannot tell the users that
-// the operator created from those that anyone could create while mongod did not
+// otherUsers lists the users other than those two. The daemon cannot tell users
+// created by the operator from those that anyone could create while mongod did not
 // require authentication, so it removes none.
 func (a *admin) otherUsers(ctx context.Context) ([]string, error) {
 	own := bson.A{"admin." + daemonUser, "admin." + ownerUser}

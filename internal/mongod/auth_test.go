@@ -25,7 +25,7 @@ func withAuth(dir string) mongod.Config {
 	return mongod.Config{DataDir: dir, Auth: true, Database: "test"}
 }
 
-// ownerURI returns the URI in the file for people.
+// ownerURI returns the URI in the owner's file.
 func ownerURI(t *testing.T, server *mongod.Server) string {
 	t.Helper()
 	text, err := os.ReadFile(server.URIFile())
@@ -33,7 +33,7 @@ func ownerURI(t *testing.T, server *mongod.Server) string {
 	return strings.TrimSpace(string(text))
 }
 
-// codeOf a server's error; 0 for none.
+// codeOf returns a server error's code; 0 for none.
 func codeOf(t *testing.T, err error) int32 {
 	t.Helper()
 	if err == nil {
@@ -55,7 +55,7 @@ func insert(t *testing.T, client *mongo.Client, database string) error {
 	return err
 }
 
-// withUser is the URI with another user.
+// withUser returns the URI with another user.
 func withUser(t *testing.T, uri string, user *url.Userinfo) string {
 	t.Helper()
 	u := parse(t, uri)
@@ -77,8 +77,8 @@ func run(t *testing.T, db *mongo.Database, commands ...bson.D) {
 	}
 }
 
-// TestAuthenticationRefusesUnknownUsers after a first start that was killed at
-// random moments, which must make no difference.
+// TestAuthenticationRefusesUnknownUsers after first starts that were killed at
+// random moments.
 func TestAuthenticationRefusesUnknownUsers(t *testing.T) {
 	t.Parallel()
 	var log logged
@@ -116,7 +116,7 @@ func TestAuthenticationRefusesUnknownUsers(t *testing.T) {
 		}
 	}
 
-	// No other user can read the secrets.
+	// Other users cannot read the secrets.
 	dir := filepath.Dir(server.URIFile())
 	require.True(t, filepath.IsAbs(dir))
 	for name, want := range map[string]os.FileMode{".": 0o700, "uri": 0o600, "keyfile": 0o600} {
@@ -129,10 +129,10 @@ func TestAuthenticationRefusesUnknownUsers(t *testing.T) {
 	assert.Empty(t, unfinished)
 }
 
-// killStarts kills daemons at random moments of their start with authentication.
+// killStarts kills daemons at random moments while they start with authentication.
 func killStarts(t *testing.T, dir string, times int) {
 	t.Helper()
-	binary(t) // so that no start installs it
+	binary(t) // no start has to install it
 	for range times {
 		started := startSelf(t, daemonEnv+"="+dir, daemonAuthEnv+"=1")
 		killed := time.AfterFunc(rand.N(1500*time.Millisecond), func() { _ = started.Process.Kill() })
@@ -144,9 +144,9 @@ func killStarts(t *testing.T, dir string, times int) {
 	}
 }
 
-// TestAuthenticationIsSwitchedOnAndOff over the same data: the data and the owner's
-// password stay, users that were created without authentication are reported, and
-// changed users and lost files are repaired. TestCredentialsAreRepaired has the files.
+// TestAuthenticationIsSwitchedOnAndOff with the same data: data and the owner's
+// password are kept, users created without authentication are reported, and changed
+// users and lost files are repaired. For the files see TestCredentialsAreRepaired.
 func TestAuthenticationIsSwitchedOnAndOff(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

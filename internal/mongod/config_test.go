@@ -94,8 +94,8 @@ func TestStateFileIsKeptAndDamagedOneIgnored(t *testing.T) {
 	require.Zero(t, f.loadLastRun(), "no port has that number")
 }
 
-// TestCredentialsAreRepaired: what is missing, damaged or readable by other users is
-// made anew, and the rest stays.
+// TestCredentialsAreRepaired: missing or damaged files, or those readable by other
+// users, are created again; the rest is kept.
 func TestCredentialsAreRepaired(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -33,7 +33,7 @@ type files struct {
 	uri     string // the URI for people and commands, with a password if mongod requires one
 }
 
-// lastRun is what the next run needs to know about this one.
+// lastRun is what the next run needs from this one.
 type lastRun struct {
 	Port int `json:"port"` // stays the same while it is free
 	Pid  int `json:"pid"`  // of the mongod started last; 0 after a clean stop
@@ -43,7 +43,7 @@ type lastRun struct {
 func openFiles(dataDir string) (files, error) {
 	dir, err := filepath.Abs(filepath.Join(dataDir, "mongod"))
 	if err == nil {
-		err = os.MkdirAll(filepath.Join(dir, "db"), 0o700) // for this user only, like the secrets beside it
+		err = os.MkdirAll(filepath.Join(dir, "db"), 0o700) // only for this user, like the secrets next to it
 	}
 	if err == nil {
 		dir, err = filepath.EvalSymlinks(dir)
@@ -79,8 +79,8 @@ func (f files) lockDir() (*flock.Flock, error) {
 	return lock, nil
 }
 
-// loadLastRun returns the zero value if the file cannot be read: it is only a hint, and mongod's
-// own lock still protects the data.
+// loadLastRun returns the zero value if the file cannot be read: it is only a hint; mongod's own
+// lock protects the data.
 func (f files) loadLastRun() lastRun {
 	var m lastRun
 	text, err := os.ReadFile(f.lastRun)
@@ -139,7 +139,7 @@ func (f files) dbLocked() (bool, error) {
 //	(memory) ─▶ brim       the daemon: the rights it needs
 //
 // Only this user can read the files, and no start depends on their content: the key
-// file makes this process the server itself, which sets the passwords anew. So an
+// file makes this process the server itself, which resets the passwords. So an
 // interrupted start, a lost file, and data written without authentication need no
 // special treatment.
 const (
@@ -203,8 +203,7 @@ func readSecret(path string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// writeURI puts the owner's URI where people and commands find it, unless it is
-// there already.
+// writeURI writes the owner's URI to its file, unless it is there already.
 func (s *Server) writeURI() error {
 	uri := s.uriOf(ownerUser, s.credentials.owner, s.config.Database)
 	if readSecret(s.files.uri) == uri {
@@ -213,8 +212,9 @@ func (s *Server) writeURI() error {
 	return machine.ReplaceFile(s.files.uri, []byte(uri+"\n"), nil)
 }
 
-// uriOf is the URI for a user, who is in it only if mongod requires authentication.
-// The database is the one that a shell opens; empty: the shell's default.
+// uriOf is the URI for a user, who is included only if mongod requires
+// authentication. The database is the one that a shell opens; empty: the shell's
+// default.
 func (s *Server) uriOf(user, password, database string) string {
 	uri := url.URL{Scheme: "mongodb", Host: loopback + ":" + strconv.Itoa(s.port), Path: "/" + database}
 	var options []string

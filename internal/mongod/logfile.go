@@ -19,8 +19,8 @@ const (
 	exitReasonLines = 5
 )
 
-// rotate renames a log that is larger than limit, and reports whether it did. mongod
-// goes on writing to the renamed file until it is told to open its log again.
+// rotate renames a log larger than limit, and reports whether it did. mongod writes
+// to the renamed file until it is told to reopen its log.
 func rotate(path string, limit int64) (bool, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() <= limit {
@@ -60,9 +60,9 @@ func exitReason(f files, from int64) string {
 	return strings.Join(words, "; ")
 }
 
-// logLines returns what the lines of mongod's log (JSON, one object a line) say, and
-// those of them that are errors. A line that is not JSON comes from the system or
-// from mongod's parser of options, and is an error.
+// logLines returns the messages in mongod's log (JSON, one object per line), and
+// those that are errors. A line that is not JSON comes from the system or from
+// mongod's option parser, and is an error.
 func logLines(text []byte) (all, errs []string) {
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
@@ -91,8 +91,8 @@ func logLines(text []byte) (all, errs []string) {
 	return all, errs
 }
 
-// isStack reports whether a line is of a stack trace, which says where mongod was and not why
-// it ended; a full disk cuts such a line off.
+// isStack reports whether a line belongs to a stack trace, which says where mongod was, not
+// why it ended; a full disk truncates such lines.
 func isStack(line string) bool {
 	return strings.HasPrefix(line, "Frame") || strings.HasPrefix(line, "BACKTRACE") || strings.Contains(line, `"msg":"BACKTRACE"`)
 }
@@ -115,7 +115,7 @@ func detailOf(attr any) string {
 	return ""
 }
 
-// tail returns the end of a file, from the offset at the earliest.
+// tail returns the end of a file, starting at from at the earliest.
 func tail(path string, from int64) []byte {
 	file, err := os.Open(path)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// These variables make this test binary run as another program: with daemonEnv as a daemon
+// These variables make the test binary run as another program: with daemonEnv as a daemon
 // that runs a mongod on the named data directory until it is killed, with authentication if
 // daemonAuthEnv is set; with parentEnv as a parent whose child writes to the named file and
 // must die with it.
@@ -71,13 +71,13 @@ func runParent(out string) int {
 	select {}
 }
 
-// program is this test binary as another program.
+// program is the test binary as another program.
 type program struct {
 	*exec.Cmd
 	output io.Reader
 }
 
-// kill ends the program as a crash would.
+// kill ends the program like a crash.
 func (p program) kill(t *testing.T) {
 	t.Helper()
 	require.NoError(t, p.Process.Kill())
@@ -118,7 +118,7 @@ func startDaemon(t *testing.T, dir string) daemon {
 	return d
 }
 
-// killIfOn kills a mongod that a failed test left behind, if it is one on the
+// killIfOn kills a mongod that a failed test left behind, if it uses the
 // directory.
 func killIfOn(pid int, dir string) {
 	if !isMongodOn(pid, dir) {
@@ -134,8 +134,8 @@ func isMongodOn(pid int, dir string) bool {
 	return err == nil && strings.Contains(string(arguments), filepath.Join(dir, "mongod", "db"))
 }
 
-// startServer is a server that the test closes itself, or that is closed at
-// its end.
+// startServer starts a server that the test may close; otherwise it is closed
+// after the test.
 func startServer(t *testing.T, config mongod.Config) *mongod.Server {
 	t.Helper()
 	return mongodtest.Start(t, config)
@@ -157,15 +157,15 @@ func binary(t *testing.T) mongod.Binary {
 	return binary
 }
 
-// answersVersion is the first line of a script that stands in for mongod.
+// answersVersion is the first line of scripts in place of mongod.
 const answersVersion = `case "$*" in *--version*) echo 'db version v6.0.5'; exit;; esac`
 
-// script is a mongod that first runs the lines, in sh.
+// script writes a mongod that first runs the sh lines.
 func script(t *testing.T, path string, lines ...string) {
 	t.Helper()
 	text := "#!/bin/sh\n" + strings.Join(lines, "\n") + "\n"
-	// A fork of another test at this moment would hand on the open file, and
-	// a file that is open for writing cannot be run.
+	// A concurrent fork by another test would inherit the open file, and a file
+	// that is open for writing cannot be executed.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	fresh := path + ".new"
@@ -173,13 +173,13 @@ func script(t *testing.T, path string, lines ...string) {
 	require.NoError(t, os.Rename(fresh, path))
 }
 
-// connect is a client that outlives restarts.
+// connect returns a client that outlives restarts.
 func connect(t *testing.T, uri string) *mongo.Client {
 	t.Helper()
 	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetTimeout(20 * time.Second))
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		// The server may be gone by then.
+		// The server may already be gone.
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
 		require.NoError(t, client.Disconnect(ctx))
@@ -187,13 +187,13 @@ func connect(t *testing.T, uri string) *mongo.Client {
 	return client
 }
 
-// durable is a write concern whose writes survive a kill.
+// durable is a write concern for writes that survive a kill.
 func durable() *writeconcern.WriteConcern {
 	journaled := true
 	return &writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}
 }
 
-// put stores one document so that a crash cannot lose it.
+// put durably stores one document.
 func put(t *testing.T, client *mongo.Client, id string) {
 	t.Helper()
 	_, err := client.Database("test", options.Database().SetWriteConcern(durable())).
@@ -224,13 +224,13 @@ func adminCommand(t *testing.T, client *mongo.Client, command bson.D) bson.M {
 	return answer
 }
 
-// eventually waits for what another process does.
+// eventually waits for another process.
 func eventually(t *testing.T, condition func() bool, what string) {
 	t.Helper()
 	require.Eventually(t, condition, 30*time.Second, 5*time.Millisecond, what)
 }
 
-// logged is a logger whose text a test can read.
+// logged is a logger whose output a test can read.
 type logged struct {
 	mu   sync.Mutex
 	text strings.Builder

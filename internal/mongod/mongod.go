@@ -70,7 +70,7 @@ type Config struct {
 	// rights that the daemon needs, and the file at URIFile one with all rights.
 	// Both are reset at each start; existing data needs no preparation.
 	Auth bool
-	// Database that the daemon's user may access. Required with Auth.
+	// Database is the one that the daemon's user may access. Required with Auth.
 	Database string
 	// Standalone runs mongod without a replica set, for tests and experiments.
 	Standalone bool
@@ -144,8 +144,8 @@ func (c Config) args(f files, port int) []string {
 		// Keeping five minutes of old versions of every bucket, for snapshot reads
 		// that the daemon does not make, would cost a third of the write rate.
 		"minSnapshotHistoryWindowInSeconds": "0",
-		// Up to 200 MB of recordings for MongoDB's support, of figures that the
-		// daemon's metrics and doctor have too.
+		// Up to 200 MB of recordings for MongoDB's support; the daemon's
+		// metrics and doctor have the same figures.
 		"diagnosticDataCollectionEnabled": "false",
 		// No other member could take over, so there is nothing to wait for.
 		"shutdownTimeoutMillisForSignaledShutdown": "0",
@@ -262,9 +262,9 @@ func (s *Server) DBPath() string { return s.files.db }
 // Version of the mongod, such as 6.0.5.
 func (s *Server) Version() string { return s.binary.Version }
 
-// OtherUsers are the users, at most 20, that existed beside the daemon's two at
-// the last start of a mongod with authentication, such as "ann@admin (root@admin)".
-// They may have been created while mongod did not require authentication.
+// OtherUsers are the users, at most 20, other than the daemon's two at the last
+// start of a mongod with authentication, such as "ann@admin (root@admin)". They may
+// have been created while mongod did not require authentication.
 func (s *Server) OtherUsers() []string {
 	if users := s.otherUsers.Load(); users != nil {
 		return *users
@@ -332,7 +332,7 @@ const (
 	// slowStart is logged: after a crash mongod replays its journal, which can
 	// take minutes.
 	slowStart = 10 * time.Second
-	// startAttempts is how many drawn ports may turn out to be taken.
+	// startAttempts is how many of the chosen ports may turn out to be taken.
 	startAttempts = 5
 )
 
@@ -481,8 +481,8 @@ func (s *Server) supervise(ctx context.Context) {
 	}
 }
 
-// restart tries until mongod accepts writes again or ctx ends, and returns the next
-// pause. The port stays the same, so that the URI remains valid.
+// restart retries until mongod accepts writes again or ctx ends, and returns the
+// next pause. The port stays the same to keep the URI valid.
 func (s *Server) restart(ctx context.Context, pause time.Duration) time.Duration {
 	for machine.Pause(ctx, pause) == nil {
 		pause = min(2*pause, lastPause)
@@ -502,8 +502,8 @@ func (s *Server) restart(ctx context.Context, pause time.Duration) time.Duration
 	return pause
 }
 
-// rotateLog renames a log that has grown too large; mongod opens a new one on the
-// signal.
+// rotateLog renames a log that has grown too large, and signals mongod to open a
+// new one.
 func (s *Server) rotateLog() {
 	rotated, err := rotate(s.files.log, maxLogBytes)
 	if err == nil && rotated {

@@ -112,7 +112,7 @@ func poll(ctx context.Context, interval time.Duration, done func() (bool, error)
 	}
 }
 
-// within is poll with a timeout; ok is false when that passed.
+// within is poll with a timeout; ok is false if it expired.
 func within(ctx context.Context, timeout time.Duration, done func() (bool, error)) (ok bool, err error) {
 	limited, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
 	defer cancel()
@@ -170,14 +170,13 @@ func pickPort(ctx context.Context) (int, error) {
 }
 
 // stopOrphan stops the mongod that a killed daemon left behind. It is not adopted,
-// because it may run with other settings, and only a parent learns of its child's
-// death.
+// because its settings may differ, and only a parent learns of its child's death.
 //
 // No other process is ever signalled: the pid must be in our state file or in
 // mongod's lock file, and the process must run with our --dbpath and --logpath.
 func (f files) stopOrphan(ctx context.Context, timeout time.Duration, log *slog.Logger) error {
-	// A mongod whose daemon was killed right after the start may have locked the
-	// files and not yet written its pid.
+	// If a daemon was killed right after starting mongod, mongod may have locked
+	// the files without having written its pid.
 	_, err := within(ctx, killTimeout, func() (bool, error) {
 		locked, err := f.dbLocked()
 		return !locked || readPid(f.mongodLock()) != 0, err
@@ -189,8 +188,8 @@ func (f files) stopOrphan(ctx context.Context, timeout time.Duration, log *slog.
 		if pid <= 0 || pid == os.Getpid() {
 			continue
 		}
-		// The handle comes before the arguments are checked, so that it cannot
-		// refer to another process that got the same pid in between.
+		// The handle is taken before the arguments are checked, so that it
+		// cannot refer to another process that got the same pid in between.
 		process, err := os.FindProcess(pid)
 		if err != nil {
 			continue
@@ -207,8 +206,8 @@ func (f files) stopOrphan(ctx context.Context, timeout time.Duration, log *slog.
 	return f.awaitUnlocked(ctx)
 }
 
-// awaitUnlocked returns when no process has the data files open. It waits for one
-// that is ending, and refuses at once when one runs.
+// awaitUnlocked returns when no process has the data files open. It waits for a
+// process that is ending, but refuses at once if one is running.
 func (f files) awaitUnlocked(ctx context.Context) error {
 	var holder int
 	unlocked, err := within(ctx, killTimeout, func() (bool, error) {

@@ -9,7 +9,7 @@ import (
 )
 
 // supported says why no mongod can run on this system: it could not be stopped
-// cleanly, and one that a killed daemon left behind could not be recognized.
+// cleanly, nor recognized if a killed daemon left it behind.
 func supported() error {
 	return fmt.Errorf("%w: run mongod: Brim runs its own MongoDB on Unix only, and this is %s; instead:%s", ErrUnavailable, runtime.GOOS, otherOptions)
 }

@@ -26,7 +26,7 @@ func ownGroup(cmd *exec.Cmd) {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 }
 
-// reopenLog makes mongod open its log anew.
+// reopenLog makes mongod reopen its log.
 func (p *Process) reopenLog() error { return p.Signal(syscall.SIGUSR1) }
 
 // commandLine returns the arguments of a process; none if it is gone or may not be
@@ -47,8 +47,8 @@ func commandLine(pid int) []string {
 }
 
 // isEnding reports whether a process is exiting or a zombie, which still answers
-// signals. On Linux such a process has no memory left, and so no arguments; its
-// threads may still hold its files open.
+// signals. On Linux it has no memory, and so no arguments, but its threads may
+// still have files open.
 func isEnding(pid int) bool {
 	if runtime.GOOS == "linux" {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))

@@ -21,8 +21,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestDataSurvivesEveryShutdown ends mongod and its daemon in every way, one after another,
-// over the same data.
+// TestDataSurvivesEveryShutdown ends mongod and its daemon in every way, one after the
+// other, with the same data.
 func TestDataSurvivesEveryShutdown(t *testing.T) {
 	t.Parallel()
 	mongodtest.Native(t, "it is ended by signals, and locks its files")
@@ -41,7 +41,7 @@ func TestDataSurvivesEveryShutdown(t *testing.T) {
 	require.True(t, isMongodOn(daemon.mongod, dir), "its mongod was stopped")
 	put(t, connect(t, daemon.uri), "a")
 
-	// The next daemon stops that mongod. It is itself closed with no time left.
+	// The next daemon stops that mongod. It is closed with no time left.
 	var log logged
 	server := start(mongod.Config{Logger: log.logger()})
 	require.False(t, isMongodOn(daemon.mongod, dir))
@@ -55,7 +55,7 @@ func TestDataSurvivesEveryShutdown(t *testing.T) {
 	require.ErrorIs(t, server.Close(noTime), context.Canceled)
 	require.False(t, isMongodOn(pid, dir))
 
-	// The port is in use, so another is chosen. The mongod left behind does not respond, and
+	// The port is in use, so another is chosen. The remaining mongod does not respond, and
 	// only its own lock file has its pid.
 	occupy(t, portOf(t, server.URI()))
 	daemon = startDaemon(t, dir)
@@ -71,13 +71,13 @@ func TestDataSurvivesEveryShutdown(t *testing.T) {
 	// A server is closed while its mongod is down.
 	pid = server.Pid()
 	require.NoError(t, server.Kill())
-	if err := server.Close(t.Context()); !errors.Is(err, context.DeadlineExceeded) { // it may have been restarted, with little time to stop
+	if err := server.Close(t.Context()); !errors.Is(err, context.DeadlineExceeded) { // it may have been restarted and has little time to stop
 		require.NoError(t, err)
 	}
 	require.False(t, isMongodOn(pid, dir))
 	require.Zero(t, server.Pid())
 
-	// After a clean stop too, the URI stays the same.
+	// The URI also stays the same after a clean stop.
 	uri := server.URI()
 	server = start(mongod.Config{})
 	require.True(t, server.Running())
@@ -93,8 +93,8 @@ func TestDataSurvivesEveryShutdown(t *testing.T) {
 	require.ErrorContains(t, err, filepath.Join(dir, "mongod", "mongod.log"))
 }
 
-// TestDeadMongodIsRestarted at the same URI, once it can start. Its first port turns
-// out to be in use: between Brim's check and mongod's, another program can bind it.
+// TestDeadMongodIsRestarted at the same URI, once it can start. Its first port is in
+// use: another program may bind it between Brim's check and mongod's.
 func TestDeadMongodIsRestarted(t *testing.T) {
 	t.Parallel()
 	bin, mark := filepath.Join(t.TempDir(), "mongod"), filepath.Join(t.TempDir(), "mark")
@@ -160,13 +160,13 @@ func TestChildDiesWithItsParent(t *testing.T) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child))
 		return err == nil && strings.HasPrefix(string(text), "sleep")
 	}
-	eventually(t, exists, "the child did not start") // its arguments are not there at once
+	eventually(t, exists, "the child did not start") // its arguments appear with a delay
 	parent.kill(t)
 	eventually(t, func() bool { return !exists() }, "the child outlived its parent")
 }
 
-// TestForeignMongodOnTheFilesIsLeftAlone: the shared mongod uses the same files, by
-// another path.
+// TestForeignMongodOnTheFilesIsLeftAlone: the shared mongod uses the same files
+// under another path.
 func TestForeignMongodOnTheFilesIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	mongodtest.Native(t, "its lock file has its pid")

@@ -18,7 +18,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestSettingsReachMongod, and its log is rotated.
+// TestSettingsReachMongod, and the log is rotated.
 func TestSettingsReachMongod(t *testing.T) {
 	t.Parallel()
 	mongodtest.Native(t, "it opens its log again when signalled")
@@ -61,7 +61,7 @@ func TestSettingsReachMongod(t *testing.T) {
 	hello := adminCommand(t, client, bson.D{{Key: "hello", Value: 1}})
 	assert.Equal(t, "brim", hello["setName"])
 
-	// A log that has grown to its limit, without filling the disk.
+	// A log at its size limit, without filling the disk.
 	path := filepath.Join(dir, "mongod", "mongod.log")
 	require.NoError(t, os.Truncate(path, 16<<20+1))
 	eventually(t, func() bool {
@@ -95,8 +95,8 @@ func portOf(t *testing.T, uri string) int {
 	return port
 }
 
-// occupy takes a port until the test's end, with a server that does not speak
-// mongod's protocol and hangs up.
+// occupy takes a port until the test ends, with a server that hangs up without
+// speaking mongod's protocol.
 func occupy(t *testing.T, port int) {
 	t.Helper()
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))

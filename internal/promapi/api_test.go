@@ -33,7 +33,7 @@ import (
 // stored is a stream whose readings are in time order, with a catalog.
 type stored struct {
 	readings []telemetry.Reading
-	cost     int           // bytes of a reading's document
+	cost     int           // size of a reading's document in bytes
 	hang     chan struct{} // Readings waits until its context ends, after closing this; nil: it does not
 	together atomic.Int64  // calls of ReadingsOf
 }
@@ -115,7 +115,7 @@ func (*stored) Forget(...string)                                    {}
 func (*stored) Rebuild()                                            {}
 func (*stored) Delete(context.Context, ...string) error             { return nil }
 
-// A source is what a reader asks: Delete of a source and of a catalog differ.
+// A source is for readers: Delete differs between sources and catalogs.
 type source struct{ *stored }
 
 func (source) Sensors(context.Context, telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
@@ -130,7 +130,7 @@ func (source) Newest(context.Context, string) (ms int64, found bool, err error) 
 
 func (source) Delete(context.Context, string) (int64, error) { return 0, nil }
 
-// An api is the API over a stream "readings".
+// An api is the API over a stream named readings.
 type api struct {
 	t testing.TB
 	h http.Handler
@@ -156,7 +156,7 @@ func newAPI(t testing.TB, s *stored, change ...func(*read.Config, *promapi.Confi
 	return &api{t, a.Handler()}
 }
 
-// get returns the status and the body of an answer.
+// get returns the status and the body of a response.
 func (a *api) get(path string, form url.Values, header ...string) (int, string) {
 	a.t.Helper()
 	r := httptest.NewRequestWithContext(a.t.Context(), http.MethodGet, "/prometheus"+path+"?"+form.Encode(), http.NoBody)
@@ -168,7 +168,7 @@ func (a *api) get(path string, form url.Values, header ...string) (int, string) 
 	return w.Code, w.Body.String()
 }
 
-// epoch is the first time of the tests, in seconds.
+// epoch is the start of the tests' data, in seconds.
 const epoch = 1_700_000_100
 
 func reading(sensor string, second int, tags []telemetry.Tag, fields ...any) telemetry.Reading {
@@ -371,7 +371,7 @@ func TestTokensSeeTheirSensors(t *testing.T) {
 	assert.JSONEq(t, `{"status":"success","data":["s-1"]}`, body)
 }
 
-// value returns the value of a query at a time; empty: there is none.
+// value returns the value of a query at a time; empty if there is none.
 func (a *api) value(query string, second int, form ...string) string {
 	a.t.Helper()
 	values := ask(query, at(second))
@@ -415,7 +415,7 @@ func TestLookbackFollowsTheInterval(t *testing.T) {
 	assert.Empty(t, fixed.value("fast", 990+3600))
 }
 
-// A field has its look-back also in a query that selects a more frequent one of its sensor.
+// A field keeps its look-back in queries that also select a more frequent field of its sensor.
 func TestLookbackOfEachField(t *testing.T) {
 	t.Parallel()
 	s := &stored{}
@@ -431,8 +431,8 @@ func TestLookbackOfEachField(t *testing.T) {
 	assert.Equal(t, "2", a.value(`count({sensor="s"})`, last))
 }
 
-// TestStatisticsAnswerAsReadings asks for the least and the greatest values at random
-// ranges and steps, some of which begin and end at readings.
+// TestManySensorsAreReadTogether, with the same results as individual reads; sensors
+// differ in intervals, tags and fields.
 func TestManySensorsAreReadTogether(t *testing.T) {
 	t.Parallel()
 	const sensors = 400
@@ -440,7 +440,7 @@ func TestManySensorsAreReadTogether(t *testing.T) {
 	for i := range sensors {
 		sensor, tags := fmt.Sprintf("s-%03d", i), []telemetry.Tag{{Name: "site", Value: strconv.Itoa(i % 3)}}
 		switch i % 5 {
-		case 0: // each minute, with new tags on the way
+		case 0: // every minute, with tags that change
 			for at := -900; at < 0; at += 60 {
 				if at == -120 {
 					tags = north()

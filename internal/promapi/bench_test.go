@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkRange evaluates a panel over a day of ten sensors that send every minute.
+// BenchmarkRange evaluates a panel over a day of ten sensors that report every minute.
 func BenchmarkRange(b *testing.B) {
 	const sensors, day, interval = 10, 86_400, 60
 	s := &stored{}

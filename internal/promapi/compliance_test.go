@@ -35,7 +35,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// binary is brim, which the tests of this package run.
+// binary is the brim that the tests run.
 var binary brimtest.Binary
 
 func TestMain(m *testing.M) {
@@ -44,9 +44,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code) //nolint:forbidigo // how a test binary ends
 }
 
-// The samples are an hour of two machines, scraped every 15 s, and the queries ask for
-// ten minutes of it. No sample lies on an instant of a query, since Prometheus 2 includes
-// the beginning of a range and later ones do not.
+// The samples are an hour of two machines, scraped every 15 s; queries ask for ten
+// minutes of it. No sample coincides with a step of a query, since Prometheus 2 includes
+// the start of a range and later versions do not.
 const (
 	firstScrape = 1_709_251_203_217 // 2024-03-01T00:00:03.217Z
 	scrapes     = 240
@@ -60,7 +60,7 @@ type sample struct {
 	name   string
 	labels []telemetry.Tag // sorted by name
 	value  float64
-	kind   string // of the metric
+	kind   string // the metric's
 }
 
 // readPage reads testdata/page.prom.
@@ -100,21 +100,21 @@ func readPage(t testing.TB) (page []sample) {
 	return page
 }
 
-// A point is a sample at a time.
+// A point is a sample's time and value.
 type point struct {
 	at    int64 // milliseconds
 	value float64
 }
 
-// A history is all samples of a series.
+// A history has all samples of a series.
 type history struct {
 	name   string
 	labels []telemetry.Tag
 	points []point
 }
 
-// histories makes an hour of scrapes of a page: counters grow, and begin again where a
-// machine restarts; gauges move; texts and limits stay.
+// histories generates an hour of scrapes of a page: counters grow, and are reset when
+// a machine restarts; gauges vary; texts and limits stay the same.
 func histories(t testing.TB, page []sample) (out []history) {
 	t.Helper()
 	for n, target := range []string{"a:9100", "b:9100"} {
@@ -142,7 +142,7 @@ func histories(t testing.TB, page []sample) (out []history) {
 	return out
 }
 
-// move returns the next value of a series.
+// move returns a series' next value.
 func move(random *rand.Rand, s *sample, value float64, restart bool) float64 {
 	fixed := strings.Contains(s.name, "_info") || strings.Contains(s.name, "Total") && s.kind == "gauge" || strings.HasSuffix(s.name, "_maximum") || strings.Contains(s.name, "_size_") || strings.HasSuffix(s.name, "_max_fds")
 	switch {
@@ -165,7 +165,7 @@ func move(random *rand.Rand, s *sample, value float64, restart bool) float64 {
 	}
 }
 
-// sometimes is a series that is there for seven minutes of ten.
+// sometimes is a series that exists for seven out of ten minutes.
 func sometimes(target string, n int) history {
 	h := history{name: "node_sometimes", labels: []telemetry.Tag{{Name: "instance", Value: target}, {Name: "job", Value: "node"}}}
 	for i := range scrapes {
@@ -176,7 +176,7 @@ func sometimes(target string, n int) history {
 	return h
 }
 
-// openMetrics writes histories as promtool reads them.
+// openMetrics writes histories in promtool's format.
 func openMetrics(all []history) []byte {
 	var out bytes.Buffer
 	for _, h := range all {
@@ -195,7 +195,7 @@ func openMetrics(all []history) []byte {
 	return out.Bytes()
 }
 
-// writeRequests yields bodies of remote write: one for each scrape of all machines.
+// writeRequests yields remote-write bodies, one per scrape of all machines.
 func writeRequests(all []history) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range scrapes {
@@ -219,7 +219,7 @@ func writeRequests(all []history) iter.Seq[string] {
 	}
 }
 
-// startPrometheus starts a Prometheus that has the samples, and returns its URL.
+// startPrometheus starts a Prometheus with the samples, and returns its URL.
 func startPrometheus(t *testing.T, all []history) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -238,7 +238,7 @@ func startPrometheus(t *testing.T, all []history) string {
 	return "http://" + address
 }
 
-// startBrim starts a daemon that has the samples in streams of each storage, and
+// startBrim starts a daemon with the samples in streams of each storage, and
 // returns its URL.
 func startBrim(t *testing.T, all []history) string {
 	t.Helper()
@@ -298,7 +298,7 @@ func readQueries(t *testing.T) (out []string) {
 	return out
 }
 
-// A reply is what the query API answers.
+// A reply is a response of the query API.
 type reply struct {
 	Status string `json:"status"`
 	Error  string `json:"error"`
@@ -308,7 +308,7 @@ type reply struct {
 	} `json:"data"`
 }
 
-// askFor sends a form to a path of an API.
+// askFor sends a form to a path of the API.
 func askFor(api, path string, form url.Values) (reply, error) {
 	var got reply
 	resp, err := http.PostForm(api+path, form)
@@ -319,7 +319,7 @@ func askFor(api, path string, form url.Values) (reply, error) {
 	return got, json.NewDecoder(bufio.NewReader(resp.Body)).Decode(&got)
 }
 
-// samplesOf returns an answer's values by series and time.
+// samplesOf returns a response's values by series and time.
 func (r *reply) samplesOf() (map[string]string, error) {
 	out := make(map[string]string)
 	put := func(metric map[string]string, at any, value any) {
@@ -363,8 +363,8 @@ func (r *reply) samplesOf() (map[string]string, error) {
 	return out, nil
 }
 
-// compare returns nil if two answers are the same; the last digits of a number may
-// differ.
+// compare returns nil if two responses are the same, up to the last digits of
+// numbers.
 func compare(want, got *reply) error {
 	if want.Status != got.Status {
 		return fmt.Errorf("Prometheus: %s %s, Brim: %s %s", want.Status, want.Error, got.Status, got.Error)
@@ -399,9 +399,8 @@ func sameNumber(a, b string) bool {
 	return errX == nil && errY == nil && math.Abs(x-y) <= 1e-9*max(math.Abs(x), math.Abs(y))
 }
 
-// TestAnswersAreThoseOfPrometheus asks a Prometheus and Brim the same questions about the
-// same samples: one of each sampled ones, and with BRIM_PROMQL_ALL=1 the stream in
-// memory all.
+// TestAnswersAreThoseOfPrometheus runs queries on a Prometheus and on Brim with the same
+// samples: one in seven, or with BRIM_PROMQL_ALL=1 all of them on the stream in memory.
 func TestAnswersAreThoseOfPrometheus(t *testing.T) {
 	t.Parallel()
 	brimtest.Program(t, "prometheus")
@@ -417,8 +416,8 @@ func TestAnswersAreThoseOfPrometheus(t *testing.T) {
 	})
 }
 
-// compareAnswers asks Prometheus, and streams of Brim, the queries of testdata/queries.txt: of
-// each stream one of so many.
+// compareAnswers runs the queries of testdata/queries.txt on Prometheus and on streams of
+// Brim, on each stream every nth one.
 func compareAnswers(t *testing.T, prometheus, brim string, streams map[string]int, kinds map[string]url.Values) {
 	t.Helper()
 	least := slices.Min(slices.Collect(maps.Values(streams)))
@@ -472,5 +471,5 @@ func compareAnswers(t *testing.T, prometheus, brim string, streams map[string]in
 	}
 }
 
-// sampled is which part of the queries is asked, one of so many.
+// By default, one in sampled queries is run.
 const sampled = 7

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestAnswersAreEncodedInMemoryIfSmall compares replies with and without that.
+// TestAnswersAreEncodedInMemoryIfSmall: replies are the same either way.
 func TestAnswersAreEncodedInMemoryIfSmall(t *testing.T) {
 	t.Parallel()
 	reply := func(a answer) string {

@@ -189,8 +189,8 @@ func invalid(format string, args ...any) error {
 	return telemetry.Errorf(telemetry.Invalid, "invalid_parameter", format, args...)
 }
 
-// MaxSteps is the maximum number of steps of a range query, as in Prometheus.
-const MaxSteps = 11_000
+// maxSteps is the maximum number of steps of a range query, as in Prometheus.
+const maxSteps = 11_000
 
 // parseTime reads seconds since the epoch, or RFC 3339.
 func parseTime(s string) (time.Time, error) {
@@ -281,8 +281,8 @@ func (x *exchange) queryRange() error {
 		return invalid("step %s is too short; allowed: 1ms or more", telemetry.Quote([]byte(x.r.FormValue("step"))))
 	}
 	// In unsigned milliseconds: Sub returns at most 292 years.
-	if steps := (uint64(end.UnixMilli()) - uint64(start.UnixMilli())) / uint64(step.Milliseconds()); steps > MaxSteps {
-		return invalid("the range has %d steps; at most %d are allowed: use a longer step or a shorter range", steps, MaxSteps)
+	if steps := (uint64(end.UnixMilli()) - uint64(start.UnixMilli())) / uint64(step.Milliseconds()); steps > maxSteps {
+		return invalid("the range has %d steps; at most %d are allowed: use a longer step or a shorter range", steps, maxSteps)
 	}
 	return x.parse(start, end, step)
 }
@@ -323,8 +323,7 @@ func (x *exchange) selectors(needed bool) ([][]*labels.Matcher, error) {
 	return sets, nil
 }
 
-// list calls each for the labels of each series that the request selects; for some of them several
-// times.
+// list calls each for the labels of each series that the request selects; some may be repeated.
 func (x *exchange) list(ctx context.Context, needed bool, each func(labels.Labels) error) error {
 	from, to, err := x.span()
 	if err != nil {

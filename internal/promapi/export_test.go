@@ -8,7 +8,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/read"
 )
 
-// Shares and Visit are for tests of what queries share.
+// Shares and Visit let tests use what queries share.
 type (
 	Shares = shares
 	Visit  = activeQuery
@@ -22,7 +22,7 @@ func NewShares(most, readers int) *Shares {
 // Shares returns what queries of the API share.
 func (a *API) Shares() *Shares { return a.shares }
 
-// Panic answers a request whose answer panics, and returns what it panicked with.
+// Panic answers a request whose evaluation panics, and returns the recovered value.
 func (a *API) Panic(w http.ResponseWriter, r *http.Request, with any) (recovered any) {
 	defer func() { recovered = recover() }()
 	x := &exchange{api: a, w: w, r: r, active: a.shares.register(client{})}
@@ -37,7 +37,7 @@ func (s *shares) Arrive(stream string) *Visit { return s.register(client{stream:
 // Leave is leave.
 func (s *shares) Leave(v *Visit) { s.unregister(v) }
 
-// Read returns how many samples a read has.
+// Read returns the number of samples that a read found.
 func (s *shares) Read(ctx context.Context, session *read.Session, v *Visit, sensor string, from, to int64, fields ...string) (samples int, joined bool, err error) {
 	r, joined, err := s.read(ctx, session, v, sensor, readRange{from, to, fields})
 	if err != nil {
@@ -51,8 +51,8 @@ func (s *shares) Read(ctx context.Context, session *read.Session, v *Visit, sens
 	return samples, joined, nil
 }
 
-// Count returns how many queries there are, how many wait for the most awaited read, and
-// how many samples are held.
+// Count returns the number of queries, of those that wait for the most awaited read, and
+// of samples held.
 func (s *shares) Count() (visits, joined, held int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

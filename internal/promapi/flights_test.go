@@ -19,8 +19,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/promapi"
 )
 
-// TestEqualRequestsShareAnAnswer has many who ask the same while another query has the
-// only slot; the first of them goes away.
+// TestEqualRequestsShareAnAnswer: many send the same request while another query has
+// the only slot; the first of them disconnects.
 func TestEqualRequestsShareAnAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, shareAnAnswer)
@@ -41,7 +41,7 @@ func shareAnAnswer(t *testing.T) {
 		return w
 	}
 	answers := make(chan *httptest.ResponseRecorder, users+1)
-	go func() { answers <- ask(t.Context(), form) }() // reads already
+	go func() { answers <- ask(t.Context(), form) }() // already reading
 	synctest.Wait()
 	leaving, leave := context.WithCancel(t.Context())
 	go ask(leaving, form)
@@ -60,21 +60,21 @@ func shareAnAnswer(t *testing.T) {
 		assert.Equal(t, http.StatusOK, w.Code)
 		assert.Equal(t, want, w.Body.String())
 	}
-	const samples = sensors * 10 // of a query
+	const samples = sensors * 10 // per query
 	assert.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader("# HELP brim_promql_samples_total Samples read for queries.\n# TYPE brim_promql_samples_total counter\nbrim_promql_samples_total "+
 		strconv.Itoa(2*samples)+"\n"), "brim_promql_samples_total"), "one query read before the others came, one for all of them")
 	form.Set("query", "sum(b)")
 	assert.NotEqual(t, want, ask(t.Context(), form).Body.String())
 }
 
-// TestAPanicKeepsNothing: neither the slot, nor requests that ask the same.
+// TestAPanicKeepsNothing: it frees the slot, and equal requests do not wait for it.
 func TestAPanicKeepsNothing(t *testing.T) {
 	t.Parallel()
 	g := newGate(machines(1))
 	close(g.open)
 	_, a := sharing(t, g, 1)
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
-	for range 2 { // the second would wait for the first
+	for range 2 { // the second one would hang
 		assert.Equal(t, "a defect", a.Panic(httptest.NewRecorder(), request, "a defect"))
 	}
 	w := httptest.NewRecorder()

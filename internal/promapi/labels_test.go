@@ -8,8 +8,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestEscapedNamesAreRestored has readings as remote write makes them of names that no field
-// or tag can have, and others whose names only look alike.
+// TestEscapedNamesAreRestored: some readings have names that remote write had to escape,
+// others have names that only look escaped.
 func TestEscapedNamesAreRestored(t *testing.T) {
 	t.Parallel()
 	s := &stored{}

@@ -18,7 +18,7 @@ const (
 	// maxAutoLookback is the maximum automatic look-back, for sensors that send less often: three
 	// times an hour.
 	maxAutoLookback = 3 * time.Hour
-	// missedIntervals is for how many intervals of its sensor a sample is valid.
+	// missedIntervals is the number of its sensor's intervals for which a sample stays valid.
 	missedIntervals = 3
 )
 

@@ -1,17 +1,17 @@
-// Package promapi serves the Prometheus query API over what is stored:
+// Package promapi serves the Prometheus query API for stored readings:
 //
 //	GET, POST ─▶ access ─▶ parse ─▶ read.Session ─▶ promql.Engine ─▶ JSON
 //	                                     │               │
 //	                                     └── querier ◀───┘ Select, one for each selector
 //
-// A stream is chosen by the path, /prometheus/{stream}/api/v1/…, or by the header
-// Brim-Stream. A field is a metric of its name; tags are labels, and so is the sensor.
+// A stream is chosen by the path, /prometheus/{stream}/api/v1/…, or by the header Brim-Stream.
+// A field is a metric with its name; tags and the sensor are labels.
 //
-// endpoints.go has the calls, query.go runs the engine, querier.go plans what a query
-// reads, fetch.go reads it, record.go holds it, share.go lets queries share it, flights.go lets
-// equal requests share an answer, rollup.go replaces what has expired, scheduler.go bounds how
-// much of that is done at once, labels.go makes labels of readings, encode.go writes the
-// answers, errors.go the refusals.
+// endpoints.go has the calls, query.go runs the engine, querier.go plans what a query reads,
+// fetch.go reads it, record.go holds it, share.go lets queries share it, flights.go lets equal
+// requests share an answer, rollup.go replaces what has expired, scheduler.go limits
+// concurrency, labels.go derives labels from readings, encode.go writes the answers, errors.go
+// the errors.
 package promapi
 
 import (
@@ -42,7 +42,7 @@ const (
 	version = "/api/v1/"
 )
 
-// Config says how to answer.
+// Config configures an API.
 type Config struct {
 	Reader *read.Reader
 	Guard  *access.Guard // nil: everyone may read
@@ -108,7 +108,7 @@ func New(cfg Config) (*API, error) {
 	return a, nil
 }
 
-// Serves reports whether requests with the path are those of the API.
+// Serves reports whether requests with the path are for the API.
 func Serves(u *url.URL) bool {
 	p := u.EscapedPath()
 	return p == root || strings.HasPrefix(p, root+"/")

@@ -19,8 +19,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// BenchmarkRemoteWrite sends the same requests, two machines scraped for an hour, to a Brim,
-// until MongoDB has them, and to a Prometheus. One run is enough: -benchtime 1x.
+// BenchmarkRemoteWrite sends the same requests, an hour of scrapes of two machines, to a
+// Brim, until MongoDB has them, and to a Prometheus. One run is enough: -benchtime 1x.
 func BenchmarkRemoteWrite(b *testing.B) {
 	all := histories(b, readPage(b))
 	bodies := slices.Collect(writeRequests(all))

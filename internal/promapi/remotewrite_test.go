@@ -20,8 +20,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// A fleet is a Prometheus that scrapes a node exporter and writes to a Brim, each of which
-// can be started again.
+// A fleet is a Prometheus that scrapes a node exporter and writes to a Brim; each can be
+// restarted.
 type fleet struct {
 	t     *testing.T
 	dir   string
@@ -37,14 +37,14 @@ func freeAddress(t testing.TB) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(mongodtest.FreePort(t)))
 }
 
-// startFleet starts all three.
+// startFleet starts all three programs.
 func startFleet(t *testing.T, every time.Duration) *fleet {
 	t.Helper()
 	f := &fleet{t: t, dir: t.TempDir(), every: every, prometheusAddress: freeAddress(t), brimAddress: freeAddress(t)}
 	exporter := freeAddress(t)
 	brimtest.Start(t, exec.CommandContext(t.Context(), brimtest.Program(t, "prometheus-node-exporter"), "--web.listen-address="+exporter), syscall.SIGTERM) //nolint:gosec // a program of the machine
-	// The configuration is that of the document, with other addresses and a shorter interval.
-	// One shard keeps the order of samples, so what was scraped before the last one is there.
+	// The configuration is the document's, with other addresses and a shorter interval. With
+	// one shard, samples arrive in order, so everything before the last scrape is present.
 	document, err := os.ReadFile("../../docs/prometheus.md")
 	require.NoError(t, err)
 	_, example, _ := strings.Cut(string(document), "```yaml\n")
@@ -87,7 +87,7 @@ func (f *fleet) apis() (prometheus, brim string) {
 	return "http://" + f.prometheusAddress, "http://" + f.brimAddress + "/prometheus/readings"
 }
 
-// number returns the result of a query with one number; 0 if there is none.
+// number returns the result of a query for one number; 0 if there is none.
 func (f *fleet) number(api, query string) float64 {
 	got, err := askFor(api, "/api/v1/query", url.Values{"query": {query}})
 	if err != nil {
@@ -104,7 +104,7 @@ func (f *fleet) number(api, query string) float64 {
 	return 0
 }
 
-// awaitScrapes waits until Brim has the samples of so many scrapes.
+// awaitScrapes waits until Brim has the samples of n scrapes.
 func (f *fleet) awaitScrapes(n int) {
 	_, brim := f.apis()
 	for have := 0.0; have < float64(n); {
@@ -128,8 +128,8 @@ func (f *fleet) awaitNewest() (at int64) {
 	return at
 }
 
-// TestPrometheusWritesToBrim kills Brim and Prometheus in turn while samples are written, and
-// compares their answers. BRIM_REMOTE_WRITE_FOR=1h does it for an hour.
+// TestPrometheusWritesToBrim kills Brim and Prometheus in turn during writes, and compares
+// their answers. BRIM_REMOTE_WRITE_FOR=1h extends it to an hour.
 func TestPrometheusWritesToBrim(t *testing.T) {
 	t.Parallel()
 	length, every := 45*time.Second, time.Second
@@ -145,7 +145,7 @@ func TestPrometheusWritesToBrim(t *testing.T) {
 	f.brim.Kill()
 	f.startBrim()
 	f.awaitScrapes(2 * scrapes / 3)
-	// What Prometheus has not sent when it is killed, it never sends.
+	// Prometheus never sends samples that were pending when it was killed.
 	f.awaitNewest()
 	f.prometheus.Kill()
 	f.startPrometheus()
@@ -153,7 +153,7 @@ func TestPrometheusWritesToBrim(t *testing.T) {
 	to := f.awaitNewest()
 	require.NotContains(t, f.prometheus.Logged(), "non-recoverable")
 
-	// Between two scrapes, since Prometheus 2 includes the beginning of a range.
+	// Between two scrapes, since Prometheus 2 includes the start of a range.
 	end := to - every.Milliseconds()/2
 	text := func(ms int64) []string { return []string{fmt.Sprintf("%d.%03d", ms/1000, ms%1000)} }
 	prometheus, brim := f.apis()

@@ -61,7 +61,7 @@ func TestQueriesLeaveProcessorsToReadingsThatArrive(t *testing.T) {
 	})
 }
 
-// TestOneClientDoesNotTakeAllSlots has a client that holds its slots for long, and asks for more.
+// TestOneClientDoesNotTakeAllSlots, even if it holds its slots for long and asks for more.
 func TestOneClientDoesNotTakeAllSlots(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -99,10 +99,10 @@ func TestOneClientDoesNotTakeAllSlots(t *testing.T) {
 	})
 }
 
-// neverAsked is a source that cannot be read.
+// neverAsked is a source that must not be read.
 type neverAsked struct{ read.Source }
 
-// TestWaitingForATurnIsNotWaitingForMongoDB asks while other clients have all s.
+// TestWaitingForATurnIsNotWaitingForMongoDB: other clients have all slots.
 func TestWaitingForATurnIsNotWaitingForMongoDB(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestQueriesPauseWhileReadingsArrive(t *testing.T) {
 	}
 }
 
-func TestQueriesHaveAnotherThread(t *testing.T) { //nolint:paralleltest // GOMAXPROCS is that of the process
+func TestQueriesHaveAnotherThread(t *testing.T) { //nolint:paralleltest // GOMAXPROCS is global
 	if os.Getenv("GOMAXPROCS") != "" || machine.CPUs() != runtime.NumCPU() {
 		t.Skip("the environment has GOMAXPROCS, or this process may not use all CPUs")
 	}
@@ -165,9 +165,8 @@ func TestQueriesHaveAnotherThread(t *testing.T) { //nolint:paralleltest // GOMAX
 	})
 }
 
-// TestPausesDoNotHideReadingsThatArrive has queries that run at once when readings begin to arrive,
-// which cause a pause of seconds. After it, it is known whether readings arrived only if that was
-// asked meanwhile.
+// TestPausesDoNotHideReadingsThatArrive: queries that run when readings begin to arrive cause a
+// pause of seconds. Arrivals must be polled meanwhile, or they would not be noticed after it.
 func TestPausesDoNotHideReadingsThatArrive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 //
 //	arrivals   A    B
 //	reads of A    ├ s-1 ┤├ s-2 ┤├ s-3 ┤
-//	reads of B           ├ s-1 ┤          s-2 and s-3 are those of A
+//	reads of B           ├ s-1 ┤          s-2 and s-3 come from A
 //
 // A query uses only reads that began after it arrived. So its answer has all readings that were
 // acknowledged before, as if it had read them itself.
@@ -139,7 +139,7 @@ func (s *shares) expect(v *activeQuery, w readRange) {
 }
 
 // unregister removes a query that has ended, and drops the reads that no query can use any more.
-// All queries that used them have ended, too, so their memory can be used again.
+// All queries that used them have also ended, so their memory can be used again.
 func (s *shares) unregister(v *activeQuery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

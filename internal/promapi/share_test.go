@@ -23,11 +23,11 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A gate is a source whose reads wait until it opens. Each sees what was there when it
-// began.
+// A gate is a source whose reads wait until it opens. Each returns what was stored
+// when it began.
 type gate struct {
 	source
-	began chan struct{} // gets one for each read
+	began chan struct{} // receives for each read
 	open  chan struct{}
 
 	mu    sync.Mutex
@@ -62,7 +62,7 @@ func (g *gate) queries() []telemetry.Query {
 	return g.asked
 }
 
-// sharing returns a reader of a gate, and an API over it.
+// sharing returns a reader of a gate, and an API that uses it.
 func sharing(t *testing.T, g *gate, queries int, change ...func(*read.Stored, *promapi.Config)) (*read.Reader, *promapi.API) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -81,7 +81,7 @@ func sharing(t *testing.T, g *gate, queries int, change ...func(*read.Stored, *p
 	return reader, a
 }
 
-// machines are ten readings of each of some sensors.
+// machines are ten readings of each sensor.
 func machines(sensors int) *stored {
 	s := &stored{}
 	for second := range 10 {
@@ -104,7 +104,7 @@ func TestQueriesShareReads(t *testing.T) {
 	alone := newAPI(t, machines(sensors))
 
 	g := newGate(machines(sensors))
-	_, a := sharing(t, g, 1) // the others wait for a slot
+	_, a := sharing(t, g, 1) // others wait for a slot
 	together := &api{t, a.Handler()}
 	var group errgroup.Group
 	bodies := make([]string, len(queries))
@@ -125,16 +125,15 @@ func TestQueriesShareReads(t *testing.T) {
 		assert.Contains(t, want, `"values":[[`)
 		assert.Equal(t, want, bodies[i], query)
 	}
-	// What began to be read before the last query had arrived is read again, for those that
-	// came after it.
+	// Reads that began before the last query arrived are repeated for later queries.
 	assert.LessOrEqual(t, len(g.queries()), sensors+(len(queries)-1)*mostAtOnce)
 	visits, _, held := a.Shares().Count()
 	assert.Zero(t, visits)
 	assert.Zero(t, held, "nothing is kept")
 }
 
-// TestMemoryIsUsedAgainOnlyAfterItsQueries has queries that begin and end while others use what
-// they have read together.
+// TestMemoryIsUsedAgainOnlyAfterItsQueries: queries begin and end while others use shared
+// reads.
 func TestMemoryIsUsedAgainOnlyAfterItsQueries(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, machines(20))
@@ -171,8 +170,7 @@ func (panicking) Summary(context.Context, telemetry.SummaryQuery) iter.Seq2[tele
 	return func(func(telemetry.Summary, error) bool) { panic("a bug in summaries") }
 }
 
-// TestAPanicInAReadFailsOnlyItsQuery has a query with shared reads, and one that reads statistics,
-// which are not shared.
+// TestAPanicInAReadFailsOnlyItsQuery, for shared reads and for statistics, which are not shared.
 func TestAPanicInAReadFailsOnlyItsQuery(t *testing.T) {
 	t.Parallel()
 	g := newGate(machines(3))
@@ -185,7 +183,7 @@ func TestAPanicInAReadFailsOnlyItsQuery(t *testing.T) {
 	})
 	asker := &api{t, a.Handler()}
 	form := url.Values{"start": {strconv.Itoa(epoch)}, "end": {strconv.Itoa(epoch + 600)}, "step": {"60"}}
-	for range 10 { // no slots stay taken
+	for range 10 { // no slot leaks
 		for _, query := range []string{"a", "min_over_time(a[2m])"} {
 			code, body := asker.get("/api/v1/query_range", ask(query, form))
 			assert.Equal(t, 500, code)
@@ -250,7 +248,7 @@ func TestAReadOutlivesTheQueryThatBeganIt(t *testing.T) {
 	busy := ask(ctx, "s-000", "a")
 	<-g.began
 	leaving, leave := context.WithCancel(ctx)
-	first := ask(leaving, "s-001", "a") // it waits for a slot
+	first := ask(leaving, "s-001", "a") // waits for a slot
 	require.Eventually(t, func() bool { visits, _, _ := s.Count(); return visits == 2 }, patience, time.Millisecond)
 	second := ask(ctx, "s-001", "b")
 	require.Eventually(t, joined(2), patience, time.Millisecond)

@@ -10,7 +10,7 @@ import (
 )
 
 // A statistic is what a selection needs instead of its samples: the minimum or the maximum of each
-// step. Steps begin and end where ranges of the query do, so that each step is entirely inside or
+// step. Steps begin and end with ranges of the query, so that each step is entirely inside or
 // outside of a range:
 //
 //	ranges  (────────────────]

@@ -7,7 +7,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// How many readings one page has, by default and at most.
+// Default and maximum number of readings per page.
 const (
 	DefaultLimit = 1000
 	MaxLimit     = 100_000
@@ -35,8 +35,8 @@ func (q *query) summary(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if steps++; steps > MaxSteps {
-			return telemetry.Errorf(telemetry.Invalid, telemetry.CodeTooCostly, "the summary has more than %d steps", MaxSteps)
+		if steps++; steps > maxSteps {
+			return telemetry.Errorf(telemetry.Invalid, telemetry.CodeTooCostly, "the summary has more than %d steps", maxSteps)
 		}
 		out.next()
 		out.body = appendSummary(out.body, s)

@@ -21,7 +21,7 @@ func TestReadingsArriveWhileTheJournalGrows(t *testing.T) {
 		{200, 200 * time.Millisecond, true},
 		{200, 1100 * time.Millisecond, true},
 		{200, 1300 * time.Millisecond, false},
-		{300, time.Minute, false}, // it may have been long ago
+		{300, time.Minute, false}, // may have been long ago
 		{400, time.Minute + time.Millisecond, true},
 	} {
 		assert.Equal(t, step.want, a.seen(step.end, begin.Add(step.at)), "%+v", step)

@@ -55,8 +55,8 @@ type Backlog struct {
 // 30,000 readings of a sensor. Eight concurrent queries take 64 MiB.
 const maxUnstoredBytes = 8 << 20
 
-// sensorParts divides a stream into so many parts that two sensors are hardly ever in the
-// same one.
+// sensorParts is the number of parts that a stream is divided into: large, so that two
+// sensors are hardly ever in the same part.
 const sensorParts = 1 << 62
 
 // A search gathers the readings of one sensor from the backlog.

@@ -38,8 +38,8 @@ func openJournal(t *testing.T, change ...func(*journal.Config)) *journal.Journal
 	return j
 }
 
-// readingsOf returns a batch with one reading of each of the sensors, whose
-// field v counts from first, a second apart.
+// readingsOf returns a batch with a reading of each sensor, one second apart,
+// whose field v counts from first.
 func readingsOf(stream string, first int, sensors ...string) *batch.Batch {
 	b := batch.NewBuilder(base)
 	for i, sensor := range sensors {
@@ -58,7 +58,7 @@ func journaled(t *testing.T, j *journal.Journal, b *batch.Batch) {
 	require.NoError(t, err)
 }
 
-// backlogOf is that of a journal of which nothing is stored before rest.
+// backlogOf is the backlog of a journal with nothing stored before rest.
 func backlogOf(j Journal, rest *atomic.Uint64) Backlog {
 	return Backlog{
 		Journal:     j,
@@ -70,7 +70,7 @@ func backlogOf(j Journal, rest *atomic.Uint64) Backlog {
 	}
 }
 
-// values returns the field v of what was found.
+// values returns the values of field v.
 func values(found []telemetry.Unstored) []int64 {
 	out := []int64{}
 	for _, u := range found {
@@ -151,7 +151,7 @@ func TestReadingsJournaledByAnEarlierProcessAreFound(t *testing.T) {
 	assert.Equal(t, "s1", s.found[1].Session)
 	assert.Equal(t, time.Hour, s.found[1].Granularity)
 
-	durable, err := j.TrimSensor("readings", "b", rest.Load()+1) // as the earlier process may have done
+	durable, err := j.TrimSensor("readings", "b", rest.Load()+1) // like the earlier process
 	require.NoError(t, err)
 	assert.True(t, durable)
 	s = searchFor(&backlog, "readings", "b")
@@ -161,8 +161,8 @@ func TestReadingsJournaledByAnEarlierProcessAreFound(t *testing.T) {
 	assert.Regexp(t, `(?s)"sensorId":"a".*"sensorId":"b","newest":"[^"]*01.000Z"`, get(r, "/v1/sensors").body)
 }
 
-// TestTrimmingMayOvertakeASearch trims a journal under a search, at every step of
-// it: what is gone by then is stored, and the rest is found.
+// TestTrimmingMayOvertakeASearch trims a journal at every step of a search:
+// trimmed readings are stored by then, and the others are found.
 func TestTrimmingMayOvertakeASearch(t *testing.T) {
 	t.Parallel()
 	j := openJournal(t, func(c *journal.Config) { c.TailBytes, c.SegmentBytes = 1, 4<<10 })
@@ -189,8 +189,7 @@ func TestTrimmingMayOvertakeASearch(t *testing.T) {
 	assert.Less(t, len(got), 40)
 }
 
-// trimmed is a journal that is trimmed when a cursor stands before its record
-// number at.
+// trimmed is a journal that is trimmed when a cursor reaches record number at.
 type trimmed struct {
 	Journal
 
@@ -249,7 +248,7 @@ func TestReadingsInAMemoryJournalAreFound(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = v.Append(ctx, readingsOf("readings", 0, "a", "b", "a"), batch.Request{Want: telemetry.Stored}) // nothing is stored here
+		_, _ = v.Append(ctx, readingsOf("readings", 0, "a", "b", "a"), batch.Request{Want: telemetry.Stored}) // nothing gets stored here
 	}()
 	require.Eventually(t, func() bool { return v.End() > 0 }, time.Minute, time.Millisecond)
 	backlog := backlogOf(v, new(atomic.Uint64))
@@ -335,15 +334,15 @@ func TestUnstoredReadingsOfAnAnswerAreBounded(t *testing.T) {
 	assert.Equal(t, 10, strings.Count(get(r, "/v1/sensors/a/readings"+span, asLines).body, "\n"))
 }
 
-// A reading that is both in memory and in the searched part of the journal is found once.
-// Of two with the same time, the later one is the newest.
+// A reading in memory and in the searched part of the journal is found once. Of two with
+// the same time, the later one is the newest.
 func TestReadingsInMemoryAndInTheJournalAreFoundOnce(t *testing.T) {
 	t.Parallel()
 	j := openJournal(t)
 	journaled(t, j, readingsOf("readings", 0, "a", "a", "a"))
 	begin := j.End()
 	journaled(t, j, readingsOf("readings", 3, "a", "a"))
-	journaled(t, j, readingsOf("readings", 4, "a")) // with the same time as another one
+	journaled(t, j, readingsOf("readings", 4, "a")) // same time as another one
 	var rows []batch.Ref
 	cursor := j.Follow(j.Oldest(), batch.Part{Stream: "readings", Of: 1})
 	for {

@@ -57,7 +57,7 @@ func (c *fakeCatalog) Delete(_ context.Context, sensors ...string) error {
 	return nil
 }
 
-// tagged returns a sensor with the sets of tags site=…, the newest last.
+// tagged returns a sensor with tag sets site=…, the newest last.
 func tagged(id string, sites ...string) telemetry.Sensor {
 	s := telemetry.Sensor{ID: id, Fields: []string{"v"}}
 	for _, site := range sites {

@@ -27,9 +27,9 @@ var base = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 // fakeSource holds readings in time order.
 type fakeSource struct {
 	readings []telemetry.Reading
-	err      error                     // comes after the readings
-	asked    func(ctx context.Context) // nil: nothing is done when asked
-	cost     int                       // bytes of a reading's document
+	err      error                     // yielded after the readings
+	asked    func(ctx context.Context) // called on each query; may be nil
+	cost     int                       // size of a reading's document in bytes
 	deleted  func(sensor string) (int64, error)
 }
 
@@ -146,13 +146,13 @@ func reading(sensor string, at time.Duration, v int64) telemetry.Reading {
 	return telemetry.Reading{Sensor: sensor, Time: base.Add(at), Fields: []telemetry.Field{{Name: "v", Value: telemetry.IntValue(v)}}}
 }
 
-// problem writes an error so that a test can look at it.
+// problem writes an error in a form that tests can check.
 func problem(w http.ResponseWriter, err error) {
 	w.WriteHeader(http.StatusTeapot)
 	_, _ = io.WriteString(w, fmt.Sprint(telemetry.KindOf(err), " ", err))
 }
 
-// newReader returns a reader of one stream, "readings".
+// newReader returns a reader of one stream, named readings.
 func newReader(t require.TestingT, source Source, change ...func(*Config, *Stored)) *Reader {
 	cfg := Config{DefaultStream: "readings", Problem: problem, Logger: slog.New(slog.DiscardHandler)}
 	stored := Stored{
@@ -169,7 +169,7 @@ func newReader(t require.TestingT, source Source, change ...func(*Config, *Store
 	return r
 }
 
-// reply is what a client sees.
+// reply is a response as clients see it.
 type reply struct {
 	status int
 	header http.Header
@@ -190,8 +190,8 @@ func get(r *Reader, target string, accept ...string) reply {
 	return ask(r, http.MethodGet, target, accept...)
 }
 
-// overTheWire asks over a connection and returns the answer with the error
-// of reading its body.
+// overTheWire sends a request over a connection, and returns the response with
+// the error of reading its body.
 func overTheWire(t *testing.T, r *Reader, target, accept string) (*http.Response, string, error) {
 	t.Helper()
 	server := httptest.NewServer(r.Handler())

@@ -11,8 +11,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// FuzzParse reads what a request asks for: whatever it is, the answer is within
-// the bounds or an error that the client can be told.
+// FuzzParse parses requests: the result is within the bounds, or an error for
+// the client.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"", "from=2026-11-21T10:00:00Z&to=2026-11-21T11:00:00+01:00&limit=5&after=1795255200000.1", "every=5m&from=0&to=1000", "every=1d",
@@ -37,16 +37,16 @@ func FuzzParse(f *testing.F) {
 			assert.True(t, 1 <= q.Limit && q.Limit <= MaxLimit)
 		case callSummary:
 			if p.every > 0 && q.From < q.To {
-				assert.LessOrEqual(t, (q.To-1)/p.every-q.From/p.every, int64(MaxSteps))
+				assert.LessOrEqual(t, (q.To-1)/p.every-q.From/p.every, int64(maxSteps))
 			}
 		case callSensors:
-			assert.True(t, 1 <= p.list.Limit && p.list.Limit <= MaxSensors)
+			assert.True(t, 1 <= p.list.Limit && p.list.Limit <= maxSensors)
 		}
 	})
 }
 
-// FuzzCursor reads a cursor back: what is one comes out as it went in, and is
-// never before the readings that it points behind.
+// FuzzCursor parses cursors: a valid one is unchanged by a round trip, and
+// never precedes the readings that it follows.
 func FuzzCursor(f *testing.F) {
 	for _, s := range []string{"0.1", "1795255200000.1", "1.0", "-1.1", "1.", ".1", "+1.+1", "01.1", "9999999999999999999.1", "1.1.1"} {
 		f.Add(s)
@@ -63,7 +63,7 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-// FuzzRoute finds the sensor of a path.
+// FuzzRoute finds the sensor in a path.
 func FuzzRoute(f *testing.F) {
 	for _, s := range []string{"/v1/sensors", "/v1/sensors/", "/v1/sensors/a", "/v1/sensors/a/readings", "/v1/sensors/%2F%2e/latest", "/v1/sensors/%zz/summary", "/v1/sensorsx", "//v1/sensors/a"} {
 		f.Add(s)

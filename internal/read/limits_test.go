@@ -59,7 +59,7 @@ func TestFailureBeforeTheAnswerBegan(t *testing.T) {
 	}
 }
 
-// many returns readings that are more than the first piece of an answer.
+// many returns more readings than fit in the first piece of an answer.
 func many() []telemetry.Reading {
 	all := make([]telemetry.Reading, 10_000)
 	for i := range all {
@@ -113,7 +113,7 @@ func TestTooManyQueriesAreRefused(t *testing.T) {
 		assert.Contains(t, got.body, "--max-queries")
 		assert.Equal(t, slotWait, time.Since(begin))
 		go ask()
-		<-time.After(slotWait / 2) // of the bubble's clock
+		<-time.After(slotWait / 2) // in the bubble's time
 		leave <- struct{}{}
 		assert.Equal(t, http.StatusOK, (<-done).status)
 		<-inside

@@ -16,7 +16,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestReadingsOfManySensors follows pages of any size in each form.
+// TestReadingsOfManySensors pages through answers, with any page size and in each format.
 func TestReadingsOfManySensors(t *testing.T) {
 	t.Parallel()
 	var all []telemetry.Reading
@@ -39,7 +39,7 @@ func TestReadingsOfManySensors(t *testing.T) {
 				page, after = getPage(t, r, fmt.Sprintf("%s?limit=%d&after=%s&%s", readingsPath, limit, url.QueryEscape(after), sensors), lines)
 				if lines {
 					var err error
-					after, err = url.PathUnescape(after) // as it is in a header
+					after, err = url.PathUnescape(after) // escaped in the header
 					require.NoError(t, err)
 				}
 				require.LessOrEqual(t, len(page), limit)
@@ -52,7 +52,7 @@ func TestReadingsOfManySensors(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(span.body, "2026-11-21T10:00:01.000Z"), span.body)
 }
 
-// TestPagesOfManySensorsEndBeforeAMillisecond, which for one sensor may be the first one.
+// TestPagesOfManySensorsEndBeforeAMillisecond, which may be a sensor's first one.
 func TestPagesOfManySensorsEndBeforeAMillisecond(t *testing.T) {
 	t.Parallel()
 	at := func(sensor string, ms, v int64) telemetry.Reading {

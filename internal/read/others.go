@@ -188,7 +188,7 @@ func lines(body []byte) iter.Seq2[[]byte, error] {
 // sensorsTarget is the request to other daemons for a list of sensors.
 func sensorsTarget(stream string, ask telemetry.SensorQuery) string {
 	query := url.Values{
-		"unstored": {"only"}, "stream": {stream}, "prefix": {ask.Prefix}, "after": {ask.After}, "limit": {strconv.Itoa(cmp.Or(ask.Limit, MaxSensors))},
+		"unstored": {"only"}, "stream": {stream}, "prefix": {ask.Prefix}, "after": {ask.After}, "limit": {strconv.Itoa(cmp.Or(ask.Limit, maxSensors))},
 	}
 	for _, m := range ask.Tags {
 		query.Add("tag", m.String())

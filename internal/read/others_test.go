@@ -23,8 +23,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// others are daemons that answer without a network. Any status except 200 and 404 is a
-// failure.
+// others are daemons that are called without a network. Any status except 200 and 404
+// is a failure.
 type others struct {
 	daemons map[string]http.Handler // by address
 	asked   []string                // targets
@@ -53,7 +53,7 @@ func (o *others) Ask(_ context.Context, method, stream, target, credentials stri
 	}
 }
 
-// says returns a daemon that always gives the same answer.
+// says returns a daemon that always gives the same response.
 func says(code int, body string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(code)
@@ -61,7 +61,7 @@ func says(code int, body string) http.Handler {
 	})
 }
 
-// statusOf writes errors as the daemon does, as far as the tests need.
+// statusOf writes errors like the daemon, as far as the tests need.
 func statusOf(w http.ResponseWriter, err error) {
 	code := map[telemetry.ErrorKind]int{
 		telemetry.NotFound: http.StatusNotFound, telemetry.Unavailable: http.StatusServiceUnavailable, telemetry.Unauthenticated: http.StatusUnauthorized,
@@ -70,7 +70,7 @@ func statusOf(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), max(code, http.StatusBadRequest))
 }
 
-// twoDaemons returns the readers of two daemons. Not stored are "a" 0 here, and "a" 10 and
+// twoDaemons returns the readers of two daemons. Unstored are "a" 0 here, and "a" 10 and
 // "b" 11 in the other daemon, which cannot read from MongoDB. Stored are "a" 5 and "c" 6.
 func twoDaemons(t *testing.T, change ...func(*Config)) (here, there *Reader, o *others) {
 	t.Helper()
@@ -141,7 +141,7 @@ func TestQueriesShowWhatWaitsInOtherDaemons(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, get(here, "/v1/sensors/absent/latest").status)
 }
 
-// TestOthersFindSensorsBehindAPage asks for the last of more sensors than fit on a page.
+// TestOthersFindSensorsBehindAPage requests the last of more sensors than fit on a page.
 func TestOthersFindSensorsBehindAPage(t *testing.T) {
 	t.Parallel()
 	theirs := openJournal(t)
@@ -173,8 +173,8 @@ func TestOthersFindSensorsBehindAPage(t *testing.T) {
 	assert.Contains(t, refused.body, "only allowed with unstored=only")
 }
 
-// Readings that other daemons have not stored would reappear, so they are stored before a
-// sensor is deleted.
+// Unstored readings in other daemons would reappear, so they are stored before a sensor
+// is deleted.
 func TestOthersStoreASensorBeforeItIsDeleted(t *testing.T) {
 	t.Parallel()
 	var order []string
@@ -297,7 +297,7 @@ func TestOtherDaemonsApplyAccessRules(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, ask("/v1/sensors/a/readings?unstored=only", "brim_wrong").status)
 }
 
-// guardFor returns a guard that knows one token.
+// guardFor returns a guard with one token.
 func guardFor(t *testing.T, scope, prefix string) (*access.Guard, string) {
 	t.Helper()
 	token, err := access.NewToken()
@@ -309,13 +309,13 @@ func guardFor(t *testing.T, scope, prefix string) (*access.Guard, string) {
 	return guard, token
 }
 
-// TestOthersDoNotTakeSlotsOfQueries: otherwise two daemons that ask each other might
-// deadlock.
+// TestOthersDoNotTakeSlotsOfQueries: otherwise two daemons that query each other
+// might deadlock.
 func TestOthersDoNotTakeSlotsOfQueries(t *testing.T) {
 	t.Parallel()
 	here, there, o := twoDaemons(t, func(c *Config) { c.MaxQueries = 1 })
 	o.daemons["there:8430"] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		get(here, "/v1/sensors/a/readings?unstored=only") // while this query has here's only slot
+		get(here, "/v1/sensors/a/readings?unstored=only") // while this query has the only slot
 		there.Handler().ServeHTTP(w, r)
 	})
 	got := get(here, "/v1/sensors/a/readings")
@@ -323,7 +323,7 @@ func TestOthersDoNotTakeSlotsOfQueries(t *testing.T) {
 	assert.Contains(t, got.body, `"v":10`)
 }
 
-// TestManyReadingsWaitInOtherDaemons: the bound is that of one journal.
+// TestManyReadingsWaitInOtherDaemons: the limit for a journal applies.
 func TestManyReadingsWaitInOtherDaemons(t *testing.T) {
 	t.Parallel()
 	here, _, o := twoDaemons(t)
@@ -353,7 +353,7 @@ func TestManyReadingsWaitInOtherDaemons(t *testing.T) {
 	}
 	assert.Equal(t, 4003, count("/v1/sensors/a/readings?limit=100000"))
 	assert.Equal(t, 2000, count("/v1/sensors/a/readings?limit=2000"))
-	o.daemons["copy:8430"] = much("s3") // as from a copied journal
+	o.daemons["copy:8430"] = much("s3") // like a copied journal
 	assert.Equal(t, 4003, count("/v1/sensors/a/readings?limit=100000"), "each once")
 	o.daemons["more:8430"] = much("s4")
 	assert.Equal(t, 1001, count("/v1/sensors/a/readings?limit=1001"), "three, and pairs with the same time")

@@ -16,8 +16,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestPagesAddUp follows pages of any size over readings of which many share
-// their time: each is seen once.
+// TestPagesAddUp pages through readings, many with the same time, with any page
+// size: each is returned once.
 func TestPagesAddUp(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -46,8 +46,8 @@ func TestPagesAddUp(t *testing.T) {
 	})
 }
 
-// TestMillisecondIsOnOnePage: its readings change order while they are
-// stored, and readings of another daemon are inserted between them.
+// TestMillisecondIsOnOnePage: its readings change order when they are stored,
+// and another daemon's readings are inserted between them.
 func TestMillisecondIsOnOnePage(t *testing.T) {
 	t.Parallel()
 	for _, lines := range []bool{false, true} {
@@ -72,7 +72,7 @@ func TestMillisecondIsOnOnePage(t *testing.T) {
 	}
 }
 
-// TestPieceDoesNotEndInsideAMillisecond: what was sent cannot be revoked.
+// TestPieceDoesNotEndInsideAMillisecond, since sent readings cannot be revoked.
 func TestPieceDoesNotEndInsideAMillisecond(t *testing.T) {
 	t.Parallel()
 	large := make([]telemetry.Reading, 24)

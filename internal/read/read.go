@@ -1,12 +1,12 @@
-// Package read answers queries for readings, over every kind of storage, including
-// readings that are acknowledged and not stored yet:
+// Package read answers queries for readings, from every kind of storage, including readings that
+// are acknowledged but not stored yet:
 //
 //	GET ─▶ route ─▶ access ─▶ parse ─▶ a slot of --max-queries ─┬─▶ Backlog: readings that wait in memory or in the journal
-//	                                                            └─▶ Source: MongoDB, which tells which of those are stored by now
+//	                                                            └─▶ Source: MongoDB, which has those that are stored by now
 //
-// The backlogs of this daemon and of others are searched before MongoDB is queried. So a
-// reading that leaves a backlog in between is found in MongoDB, and one that is in both is
-// recognized by its session and sequence. Each is returned once.
+// The backlogs of this daemon and of others are searched before MongoDB is queried. So a reading
+// that leaves a backlog in between is found in MongoDB, and one that is in both is recognized by
+// its session and sequence. So each is returned once.
 //
 //	session.go   queries by callers in this process
 //	request.go   routing and parameters
@@ -42,7 +42,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Source is a stream's store, as far as reading goes.
+// Source is the reading side of a stream's store.
 //
 // Several goroutines may call it at once. A sequence ends early when the consumer
 // stops; an error comes last. Fetched documents count against the budget of ctx, see
@@ -55,8 +55,8 @@ type Source interface {
 	// queries differ only in their sensors, whose ids ascend, and their unstored readings. They
 	// have no Limit.
 	ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[telemetry.Reading, error]
-	// Summary yields the steps of q that have readings, in time order. Where Every
-	// is 0 there is one, which starts at From.
+	// Summary yields the steps of q that have readings, in time order. If Every is
+	// 0 there is only one, which starts at From.
 	Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error]
 	// Sensors yields the sensors that have stored readings, in the order of their
 	// ids' bytes.
@@ -66,18 +66,18 @@ type Source interface {
 	Newest(ctx context.Context, sensor string) (ms int64, found bool, err error)
 	// Latest returns the newest reading of the sensor, unstored ones included.
 	Latest(ctx context.Context, sensor string, unstored []telemetry.Unstored) (r telemetry.Reading, found bool, err error)
-	// Delete removes the sensor's readings and returns how many those were, -1
-	// where the server does not say.
+	// Delete removes the sensor's readings and returns how many there were; -1
+	// if the server does not say.
 	Delete(ctx context.Context, sensor string) (int64, error)
 }
 
-// A Catalog knows the sensors of a stream, with their tags and fields.
+// A Catalog has the sensors of a stream, with their tags and fields.
 type Catalog interface {
-	// List yields the sensors that a query asks for in the order of their ids' bytes. One
-	// may be listed whose readings were removed since. Fetched documents count against
-	// the budget of ctx.
+	// List yields the sensors that a query asks for in the order of their ids' bytes.
+	// Sensors whose readings were removed since may be included. Fetched documents count
+	// against the budget of ctx.
 	List(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.Sensor, error]
-	// Unwritten returns what List knows from this daemon alone, sorted by id.
+	// Unwritten returns the sensors that List has only from this daemon, sorted by id.
 	Unwritten(q *telemetry.SensorQuery) []telemetry.Sensor
 	// Complete returns nil if List has all sensors with readings that are stored, or were
 	// read from the journal. Otherwise it returns a *telemetry.Error.
@@ -93,7 +93,7 @@ type Catalog interface {
 	Rebuild()
 }
 
-// Config says how to answer.
+// Config configures a Reader.
 type Config struct {
 	DefaultStream string
 	Daemon        string        // identifies this process to other daemons, see Others
@@ -101,30 +101,30 @@ type Config struct {
 	// Problem writes an error as the API's answer.
 	Problem func(w http.ResponseWriter, err error)
 
-	Timeout time.Duration // of one answer; 0: 30 s
-	// MaxQueries is how many queries are answered concurrently; 0: DefaultQueries. Further
-	// ones wait for a slot for a second, and then get 503.
+	Timeout time.Duration // per answer; 0: 30 s
+	// MaxQueries is the number of queries answered concurrently; 0: DefaultQueries. More
+	// wait up to a second for a slot, and then get 503.
 	MaxQueries int
 	// MaxBytes is how many bytes of documents one answer may read; 0: 256 MiB. A
-	// reading of ten fields has some 150 bytes: that is a month of a sensor that sends
-	// every second or two, and some two seconds of MongoDB's work.
+	// reading of ten fields has some 150 bytes: that is a month of a sensor that
+	// reports every second or two, and some two seconds of MongoDB's work.
 	MaxBytes int64
-	// MaxBacklog is how much of the journal is searched for readings that are not
-	// stored yet; 0: 64 MiB. Usually it has a second or two of them; after MongoDB was
-	// unavailable, it may have gigabytes.
+	// MaxBacklog is how much of the journal is searched for unstored readings; 0: 64
+	// MiB. Usually it has a second or two of them, but gigabytes after MongoDB was
+	// unavailable.
 	MaxBacklog int64
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: metrics are kept and not registered
 }
 
-// Stored is where the answers come from, see Reader.Open.
+// Stored has the sources of answers, see Reader.Open.
 type Stored struct {
 	Sources map[string]Source // by stream
 	// Duplicates returns a stream's rule on duplicates. Nil: store.Keep for all.
 	Duplicates func(stream string) store.Duplicates
-	// Catalogs are the streams' catalogs; without one, the sensors are those of the
-	// source, and their tags and fields those of their newest readings.
+	// Catalogs are the streams' catalogs. Without one, a stream's sensors are the
+	// source's, with the tags and fields of their newest readings.
 	Catalogs map[string]Catalog
 	// Available returns nil while a stream's database answers, or if it has none. With an
 	// error, requests are answered with 503.
@@ -141,12 +141,12 @@ type Stored struct {
 	Flush func(ctx context.Context) error
 }
 
-// A Reader answers the requests for what is stored.
+// A Reader answers requests for stored readings.
 type Reader struct {
 	cfg     Config
 	metrics *Calls
-	slots   *slots // of queries
-	waiting *slots // of answers to unstored=only
+	slots   *slots // for queries
+	waiting *slots // for answers to unstored=only
 	stored  atomic.Pointer[Stored]
 	spare   atomic.Pointer[[]byte] // a buffer for an answer; nil: none, or in use
 
@@ -197,7 +197,7 @@ func (a *arrivals) seen(end uint64, now time.Time) bool {
 	return now.Sub(a.changed) < lately
 }
 
-// Open says where the answers come from.
+// Open sets the sources of answers.
 func (r *Reader) Open(s Stored) { r.stored.Store(&s) }
 
 func (c *Config) setDefaults() error {

@@ -283,9 +283,9 @@ func (p *params) parseSpan(values url.Values) error {
 	return nil
 }
 
-// MaxSteps is how many steps one summary may have: 10,000 steps of ten fields
-// are some 8 MB of JSON.
-const MaxSteps = 10_000
+// maxSteps is the maximum number of steps in a summary: 10,000 steps of ten
+// fields are some 8 MB of JSON.
+const maxSteps = 10_000
 
 func (p *params) parseSummary(values url.Values) error {
 	if err := p.parseSpan(values); err != nil {
@@ -304,9 +304,9 @@ func (p *params) parseSummary(values url.Values) error {
 		to, end = time.Now().UnixMilli(), "now" // steps in the future count when they have readings
 	}
 	if p.query.From < to {
-		if steps := (to-1)/every - p.query.From/every + 1; steps > MaxSteps {
+		if steps := (to-1)/every - p.query.From/every + 1; steps > maxSteps {
 			return invalid("the span from %s to %s has %d steps of %s; at most %d are allowed: give a narrower span with from and to, or a longer every",
-				telemetry.FormatMillis(p.query.From), end, steps, text, MaxSteps)
+				telemetry.FormatMillis(p.query.From), end, steps, text, maxSteps)
 		}
 	}
 	p.every = every
@@ -330,7 +330,7 @@ func (p *params) parseList(values url.Values) error {
 	if len(p.list.Sensor) > 0 && !p.waitingOnly {
 		return invalid("sensor is only allowed with unstored=only; use prefix to list certain sensors")
 	}
-	limit := MaxSensors
+	limit := maxSensors
 	if p.waitingOnly {
 		limit++ // another daemon asks for one more, to see whether there is another page
 	}

@@ -340,8 +340,8 @@ func narrow(id *access.Identity, ask *telemetry.SensorQuery) bool {
 	return true
 }
 
-// MaxSensors is how many sensors one page lists at most.
-const MaxSensors = 10_000
+// maxSensors is the maximum number of sensors per page.
+const maxSensors = 10_000
 
 // sensors answers GET /v1/sensors.
 func (q *query) sensors(ctx context.Context) error {

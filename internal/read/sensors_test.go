@@ -21,7 +21,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// listed asks for all pages of a list of sensors, and returns a line for each.
+// listed fetches all pages of a list of sensors, and returns a line for each.
 func listed(t *testing.T, r *Reader, query string) (sensors []string, pages int) {
 	t.Helper()
 	for after := ""; ; {
@@ -45,8 +45,8 @@ func listed(t *testing.T, r *Reader, query string) (sensors []string, pages int)
 	}
 }
 
-// TestPendingSensorsAreListed has sensors that are stored, journaled, or both,
-// with the newest reading in either.
+// TestPendingSensorsAreListed: sensors are stored, journaled, or both, with the
+// newest reading in either.
 func TestPendingSensorsAreListed(t *testing.T) {
 	t.Parallel()
 	j := openJournal(t)
@@ -65,7 +65,7 @@ func TestPendingSensorsAreListed(t *testing.T) {
 				}
 				return j.Oldest(), func(hash uint64) uint64 {
 					if hash == batch.SeriesHash("readings", "given-up") {
-						return begin // its lane is ahead of the others
+						return begin // this lane is ahead of the others
 					}
 					return j.Oldest()
 				}
@@ -92,8 +92,8 @@ func TestPendingSensorsAreListed(t *testing.T) {
 	}
 }
 
-// TestPagesOfPendingSensorsAddUp uses many more sensors than a page keeps in
-// memory, unordered and some of them stored, and changes nothing between pages.
+// TestPagesOfPendingSensorsAddUp: there are many more sensors than a page holds
+// in memory, unordered and partly stored; nothing changes between pages.
 func TestPagesOfPendingSensorsAddUp(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -174,8 +174,8 @@ func TestPendingSensorsAreSearchedWithinABound(t *testing.T) {
 	}
 }
 
-// TestTrimmingMayOvertakeAListOfSensors trims a journal under the search: what is
-// gone by then is stored.
+// TestTrimmingMayOvertakeAListOfSensors trims a journal during the search: what
+// was trimmed is stored.
 func TestTrimmingMayOvertakeAListOfSensors(t *testing.T) {
 	t.Parallel()
 	j := openJournal(t, func(c *journal.Config) { c.TailBytes, c.SegmentBytes = 1, 4<<10 })

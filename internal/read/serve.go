@@ -14,7 +14,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A query is one request that is being answered: to read, or to delete.
+// A query is a request that is being answered: to read, or to delete.
 type query struct {
 	*Session
 
@@ -59,7 +59,7 @@ func (r *Reader) serve(w http.ResponseWriter, req *http.Request, c call, sensor 
 	}
 }
 
-// opened returns where the answers come from, or an error before Open.
+// opened returns the sources of answers, or an error before Open.
 func (r *Reader) opened() (*Stored, error) {
 	if stored := r.stored.Load(); stored != nil {
 		return stored, nil

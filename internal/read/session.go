@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A SessionConfig says what a Session reads, and for whom.
+// A SessionConfig says what a Session reads, and on whose behalf.
 type SessionConfig struct {
 	Stream string // empty: the default stream
 	// Credentials is the value of the client's header Authorization, which is sent to
@@ -26,10 +26,10 @@ type SessionConfig struct {
 	Wait time.Duration
 }
 
-// A Session reads a stream for one answer, as requests over HTTP do: readings that are
-// acknowledged and not stored yet are included, and only sensors that the identity of the
-// context may access can be read. All its queries together use one slot of --max-queries
-// and one budget of bytes. Its methods may be called by several goroutines.
+// A Session reads a stream for one answer, like a request over HTTP: acknowledged
+// readings that are not stored yet are included, and only sensors that the identity of
+// the context may access can be read. All its queries together use one slot of
+// --max-queries and one budget of bytes. Its methods may be called by several goroutines.
 type Session struct {
 	reader *Reader
 	stored *Stored
@@ -150,7 +150,7 @@ func (s *Session) addMissing(daemons []string) {
 }
 
 // Readings yields the readings of q in time order; q.Unstored must be empty. An error
-// comes last, and is a *telemetry.Error where the client can do something about it.
+// comes last; it is a *telemetry.Error if the client can act on it.
 func (s *Session) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
 		var err error

@@ -100,7 +100,7 @@ func TestSessionsApplyLimitsAndAccess(t *testing.T) {
 	assert.Equal(t, telemetry.NotFound, telemetry.KindOf(err))
 }
 
-// TestASessionThatAskedNothingDoesNotBlameMongoDB: it may have waited for its turn.
+// TestASessionThatAskedNothingDoesNotBlameMongoDB: it may have waited for a slot.
 func TestASessionThatAskedNothingDoesNotBlameMongoDB(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

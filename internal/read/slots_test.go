@@ -19,7 +19,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// askAs asks as the identity of this name; where it is empty, without one.
+// askAs sends a request with the identity of this name; without one if it is empty.
 func askAs(r *Reader, w http.ResponseWriter, name, accept string) {
 	req := httptest.NewRequest(http.MethodGet, "/v1/sensors/a/readings?limit=100000", http.NoBody)
 	req.Header.Set("Accept", accept)
@@ -29,9 +29,9 @@ func askAs(r *Reader, w http.ResponseWriter, name, accept string) {
 	r.answerAll(w, req)
 }
 
-// answerAll serves a request behind the question who sends it.
+// answerAll serves a request after authentication.
 func (r *Reader) answerAll(w http.ResponseWriter, req *http.Request) {
-	defer func() { _ = recover() }() // how a connection is broken off
+	defer func() { _ = recover() }() // net/http aborts connections by panicking
 	r.serve(w, req, callReadings, "a")
 }
 
@@ -91,7 +91,7 @@ func TestSlotsAreGivenInTheOrderOfDeadlines(t *testing.T) {
 		wait("first", 30*time.Second)
 		wait("second", 30*time.Second)
 		wait("urgent", time.Second)
-		<-time.After(10 * time.Millisecond) // of the bubble's clock
+		<-time.After(10 * time.Millisecond) // in the bubble's time
 		leave()
 		waiting.Wait()
 		for _, name := range []string{"impatient refused", "urgent", "first", "second"} {
@@ -102,7 +102,7 @@ func TestSlotsAreGivenInTheOrderOfDeadlines(t *testing.T) {
 	})
 }
 
-// A stuckClient takes no bytes at all.
+// A stuckClient reads nothing at all.
 type stuckClient struct {
 	*httptest.ResponseRecorder
 
@@ -120,7 +120,7 @@ func (c *stuckClient) SetWriteDeadline(until time.Time) error {
 func (c *stuckClient) Write([]byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	<-time.After(time.Until(c.until)) // of the bubble's clock
+	<-time.After(time.Until(c.until)) // in the bubble's time
 	return 0, os.ErrDeadlineExceeded
 }
 
@@ -137,16 +137,16 @@ func TestClientThatReadsNothingLosesItsSlot(t *testing.T) {
 	}
 }
 
-// A pacedClient takes a piece each second.
+// A pacedClient reads a piece per second.
 type pacedClient struct {
 	stuckClient
 
-	longest time.Duration // that it was given for a piece
+	longest time.Duration // longest deadline for a piece
 }
 
 func (c *pacedClient) Write(b []byte) (int, error) {
 	c.longest = max(c.longest, time.Until(c.until))
-	<-time.After(time.Second) // of the bubble's clock
+	<-time.After(time.Second) // in the bubble's time
 	return len(b), nil
 }
 
@@ -178,7 +178,7 @@ func TestSummaryAsJSONIsBounded(t *testing.T) {
 	assert.Equal(t, wideSteps, strings.Count(lines.body, "\n"), "lines are not held, and come all")
 }
 
-// A wideSource has summaries of many fields.
+// A wideSource has summaries with many fields.
 type wideSource struct {
 	fakeSource
 

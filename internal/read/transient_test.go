@@ -15,8 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestInterruptedQueryMayBeRepeated: which codes those are is a matter of
-// package store.
+// TestInterruptedQueryMayBeRepeated: package store tests which codes count.
 func TestInterruptedQueryMayBeRepeated(t *testing.T) {
 	t.Parallel()
 	failing := func(err error) *Reader { return newReader(t, fakeSource{err: fmt.Errorf("find: %w", err)}) }
@@ -30,8 +29,8 @@ func TestInterruptedQueryMayBeRepeated(t *testing.T) {
 	assert.Contains(t, get(failing(mongo.CommandError{Code: 13, Name: "Unauthorized"}), "/v1/sensors/a/readings").body, fmt.Sprint(telemetry.KindOf(errors.New("other"))))
 }
 
-// TestLostDatabaseFreesTheSlots: queries that wait for it, and those
-// that wait for a slot, get an error at once.
+// TestLostDatabaseFreesTheSlots: queries that wait for it, and those that wait
+// for a slot, fail at once.
 func TestLostDatabaseFreesTheSlots(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -41,7 +40,7 @@ func TestLostDatabaseFreesTheSlots(t *testing.T) {
 		untilItLeaves := func(ctx context.Context) {
 			select {
 			case inside <- struct{}{}:
-			case <-ctx.Done(): // the slot was free before the second query was told
+			case <-ctx.Done(): // the slot was free before the second query noticed
 			}
 			<-ctx.Done()
 		}

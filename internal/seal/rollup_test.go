@@ -20,7 +20,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// withRollups gives the scene's stream rollups of an hour.
+// withRollups gives the scene's stream hourly rollups.
 func (s *scene) withRollups() *scene {
 	s.t.Helper()
 	var err error
@@ -34,14 +34,15 @@ func (s *scene) withRollups() *scene {
 	return s
 }
 
-// restart is as after a start of the daemon.
+// restart resets the state as after a restart of the daemon.
 func (s *scene) restart() {
 	after := time.Duration(s.stream.after.Load())
 	s.sealer = New(Config{Streams: map[string]Stream{storetest.Stream: {Store: s.store, After: after}}, Registerer: prometheus.NewRegistry()})
 	s.stream = s.sealer.streams[storetest.Stream]
 }
 
-// counted returns how many readings of a sensor remain in answers when all that may expire has.
+// counted returns how many of a sensor's readings answers still count when everything expirable
+// has expired.
 func (s *scene) counted(sensor string) (n int64) {
 	s.t.Helper()
 	_, err := s.db.Collection(storetest.Stream).DeleteMany(s.t.Context(), bson.D{{Key: "sealed.rolled", Value: true}})
@@ -60,7 +61,7 @@ func TestPassMakesRollups(t *testing.T) {
 	s.write("a", time.Minute)
 	s.write("a", time.Hour)
 	s.write("b", 2*time.Minute)
-	s.write("b", 3*time.Hour) // of an hour that has not ended
+	s.write("b", 3*time.Hour) // its hour has not ended
 	p := s.pass()
 	assert.EqualValues(t, 3, p.Rollups)
 	assert.Empty(t, p.Error)
@@ -68,7 +69,7 @@ func TestPassMakesRollups(t *testing.T) {
 	assert.InDelta(t, 3, testutil.ToFloat64(s.stream.metrics.steps.WithLabelValues("written")), 0)
 	assert.Less(t, s.stream.lag(&s.stream.rollupsUntil), 60.0)
 
-	// A reading that comes late is counted although no other step has ended.
+	// A late reading is counted although no other step has ended.
 	s.stream.sealed = s.stream.sealed.Add(24 * time.Hour)
 	s.write("a", 30*time.Second)
 	assert.EqualValues(t, 1, s.pass().Rollups)
@@ -89,8 +90,8 @@ func TestStartFindsWhatIsSealedAndNotCounted(t *testing.T) {
 	assert.EqualValues(t, 1, s.counted("a"))
 }
 
-// TestRollupsBeginAgain, as after their length is changed: readings that the dropped ones counted are
-// counted again before they expire.
+// TestRollupsBeginAgain, as after a change of their length: readings counted by the dropped ones
+// are counted again before they expire.
 func TestRollupsBeginAgain(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, time.Hour).withRollups()
@@ -102,7 +103,7 @@ func TestRollupsBeginAgain(t *testing.T) {
 	assert.EqualValues(t, 1, s.counted("a"))
 }
 
-// TestStepIsMadeWhenItHasEnded: windows of it are sealed long before.
+// TestStepIsMadeWhenItHasEnded, though its windows are sealed long before.
 func TestStepIsMadeWhenItHasEnded(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, time.Hour).withRollups()
@@ -149,7 +150,7 @@ func TestDayThatAnotherDaemonChangedIsMadeLater(t *testing.T) {
 	assert.EqualValues(t, 2, s.counted("a"))
 }
 
-// TestLateReadingsOfTooManySensorsAreCounted: only the start of the first window is known of them.
+// TestLateReadingsOfTooManySensorsAreCounted: only the start of their first window is known.
 func TestLateReadingsOfTooManySensorsAreCounted(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, time.Hour).withRollups()
@@ -165,7 +166,8 @@ func TestLateReadingsOfTooManySensorsAreCounted(t *testing.T) {
 	assert.EqualValues(t, 2, s.counted("a"))
 }
 
-// BenchmarkRoll makes a step of an hour for each of 500 sensors, of 12 sealed parts with 60 readings.
+// BenchmarkRoll computes an hourly step for each of 500 sensors, from 12 sealed parts with 60
+// readings.
 //
 //	go test -run '^$' -bench Roll -benchtime 3x ./internal/seal
 func BenchmarkRoll(b *testing.B) {
@@ -203,7 +205,7 @@ func BenchmarkRoll(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*sensors), "µs/step")
 }
 
-// TestRollupThatIsTooLargeHoldsUpNoOther: its readings do not expire.
+// TestRollupThatIsTooLargeHoldsUpNoOther, and its readings do not expire.
 func TestRollupThatIsTooLargeHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, time.Hour).withRollups()
@@ -233,7 +235,7 @@ func TestRollupThatIsTooLargeHoldsUpNoOther(t *testing.T) {
 	assert.Equal(t, []string{"a", "z"}, s.rolled())
 }
 
-// TestDamagedBucketHoldsUpNoOtherRollup: it does not expire.
+// TestDamagedBucketHoldsUpNoOtherRollup, and does not expire.
 func TestDamagedBucketHoldsUpNoOtherRollup(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, time.Hour)
@@ -249,7 +251,7 @@ func TestDamagedBucketHoldsUpNoOtherRollup(t *testing.T) {
 	assert.Equal(t, []string{"a", "c"}, s.rolled())
 }
 
-// rolled returns the sensors with parts that may expire.
+// rolled returns the sensors with expirable parts.
 func (s *scene) rolled() (sensors []string) {
 	s.t.Helper()
 	found := s.db.Collection(storetest.Stream).Distinct(s.t.Context(), "sensorId", bson.D{{Key: "sealed.rolled", Value: true}})

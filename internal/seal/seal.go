@@ -1,5 +1,5 @@
 // Package seal packs the windows of bucket streams once they have ended: each part's readings are
-// replaced by one block, which takes a fraction of the bytes.
+// replaced by one block, a fraction of the size.
 //
 //	every few minutes, or on request:
 //	sensor ─▶ its parts that are not sealed ─▶ blocks ─▶ one command for up to 100 parts
@@ -136,7 +136,7 @@ type Progress struct {
 	Sensors  int64 `json:"sensors"` // that it has looked at
 	Parts    int64 `json:"parts"`   // that it sealed
 	Readings int64 `json:"readings"`
-	Changed  int64 `json:"changed"` // parts that were appended to meanwhile; the next pass seals them
+	Changed  int64 `json:"changed"` // parts that were appended to in between; the next pass seals them
 	Failed   int64 `json:"failed"`  // parts that are not what a store writes; the log names them
 	Before   int64 `json:"bytes_before"`
 	After    int64 `json:"bytes_after"`

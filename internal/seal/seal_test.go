@@ -51,7 +51,7 @@ func newScene(t *testing.T, after time.Duration) *scene {
 	return s
 }
 
-// write stores a reading of a sensor, so long after base.
+// write stores a reading of a sensor at a time after base.
 func (s *scene) write(sensor string, after time.Duration) {
 	s.t.Helper()
 	r := storetest.Reading(sensor, 0, 1)
@@ -68,7 +68,7 @@ func (s *scene) unsealed() int64 {
 	return n
 }
 
-// readings counts what a sensor has.
+// readings counts a sensor's readings.
 func (s *scene) readings(sensor string) (n int) {
 	s.t.Helper()
 	for _, err := range s.store.Readings(s.t.Context(), telemetry.Query{Sensor: sensor, To: time.Now().UnixMilli()}) {
@@ -93,7 +93,7 @@ func TestWindowsThatEndedAreSealedOnce(t *testing.T) {
 	s.write("a", 0)
 	s.write("a", time.Minute)
 	s.write("b", 0)
-	s.write("b", 3*time.Hour+2*time.Minute) // of an hour that has hardly ended, or not
+	s.write("b", 3*time.Hour+2*time.Minute) // its hour has just ended, or not yet
 	p := s.pass()
 	assert.Equal(t, []int64{1, 2, 3, 3, 0, 0}, []int64{p.Pass, p.Sensors, p.Parts, p.Readings, p.Changed, p.Failed})
 	assert.Empty(t, p.Error)
@@ -102,7 +102,7 @@ func TestWindowsThatEndedAreSealedOnce(t *testing.T) {
 	assert.Zero(t, s.pass().Parts)
 	assert.InDelta(t, 3, testutil.ToFloat64(s.stream.metrics.parts.WithLabelValues("sealed")), 0)
 
-	// A reading that comes late is found although passes look at recent windows only.
+	// A late reading is found although passes only check recent windows.
 	s.stream.sealed = time.Now().Add(3 * store.MaxGranularity)
 	s.write("a", time.Minute)
 	assert.EqualValues(t, 1, s.pass().Parts)
@@ -111,7 +111,7 @@ func TestWindowsThatEndedAreSealedOnce(t *testing.T) {
 	assert.Equal(t, 3, s.readings("a"))
 }
 
-// TestLongWindowsAreSealedWhenTheyEnd: a pass looks back as far as windows of the stream may be long.
+// TestLongWindowsAreSealedWhenTheyEnd: a pass looks back as far as the stream's longest windows.
 func TestLongWindowsAreSealedWhenTheyEnd(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -177,7 +177,7 @@ func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
 	assert.EqualValues(t, 1, s.unsealed())
 }
 
-// TestFailedPassForgetsNothing: what a pass did not reach, the next one seals.
+// TestFailedPassForgetsNothing: the next one seals what it did not reach.
 func TestFailedPassForgetsNothing(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, time.Hour)
@@ -218,7 +218,7 @@ func TestRunSealsUntilItsContextEnds(t *testing.T) {
 	assert.Equal(t, 1, s.readings("a"))
 }
 
-// TestSensorWithManyPartsIsSealedInPages, past a page of parts that cannot be.
+// TestSensorWithManyPartsIsSealedInPages, past a page of parts that cannot be sealed.
 func TestSensorWithManyPartsIsSealedInPages(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, time.Hour)

@@ -21,7 +21,7 @@ const Prefix = "spBv1.0/"
 
 // Codes of errors.
 const (
-	CodeTopic   = "topic"           // the topic is malformed
+	codeTopic   = "topic"           // the topic is malformed
 	CodePayload = "sparkplug"       // it is not a Sparkplug B payload, or of an unknown type
 	CodeAlias   = "sparkplug_alias" // no birth defines the alias
 )
@@ -116,7 +116,7 @@ func (d *Decoder) Decode(name string, payload []byte) (m Message, err error) {
 	}
 	t, ok := parseTopic(name)
 	if !ok {
-		return m, refuse(CodeTopic, "the topic is not a Sparkplug B topic: spBv1.0/GROUP/KIND/NODE or spBv1.0/GROUP/KIND/NODE/DEVICE")
+		return m, refuse(codeTopic, "the topic is not a Sparkplug B topic: spBv1.0/GROUP/KIND/NODE or spBv1.0/GROUP/KIND/NODE/DEVICE")
 	}
 	switch t.kind {
 	case "NBIRTH", "NDATA", "DBIRTH", "DDATA":
@@ -130,7 +130,7 @@ func (d *Decoder) Decode(name string, payload []byte) (m Message, err error) {
 		return m, refuse(CodePayload, "message type %s is unknown; allowed: NBIRTH, DBIRTH, NDATA, DDATA, NDEATH, DDEATH, NCMD, DCMD, STATE", telemetry.Quote([]byte(t.kind)))
 	}
 	if (t.kind[0] == 'D') != (t.device != "") {
-		return m, refuse(CodeTopic, "a topic must have a device if its message type begins with D, and no device otherwise; its type is %s", t.kind)
+		return m, refuse(codeTopic, "a topic must have a device if its message type begins with D, and no device otherwise; its type is %s", t.kind)
 	}
 	if countMetrics(payload) > maxMetrics {
 		return m, refuse(CodePayload, "the payload has more than %d metrics", maxMetrics)

@@ -109,7 +109,7 @@ func TestSparkplug(t *testing.T) {
 	require.Error(t, err)
 
 	for topic, code := range map[string]string{
-		"spBv1.0/plant/DDATA/gw": CodeTopic, "spBv1.0/plant/NDATA/gw/motor": CodeTopic, "spBv1.0/plant": CodeTopic,
+		"spBv1.0/plant/DDATA/gw": codeTopic, "spBv1.0/plant/NDATA/gw/motor": codeTopic, "spBv1.0/plant": codeTopic,
 		"spBv1.0/plant/OTHER/gw": CodePayload,
 	} {
 		_, err = d.take(topic, only)

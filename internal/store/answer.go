@@ -19,11 +19,11 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// This file has the code for queries and deletions that all stores share: the steps of a summary,
-// the list of sensors, readings that are not stored yet, and deleting a sensor.
+// Code that all stores share for queries and deletions: the steps of a summary, the list of
+// sensors, readings that are not stored yet, and deleting a sensor.
 
-// Steps aggregates readings, and statistics of readings, into summaries, one for each step of
-// time. The caller closes a step once it is complete. Steps is not safe for concurrent use.
+// Steps aggregates readings, and statistics of readings, into summaries, one per step. The
+// caller closes a step once it is complete. Steps is not safe for concurrent use.
 type Steps struct {
 	query telemetry.SummaryQuery
 	open  map[int64]*Sums // by start of the step
@@ -164,7 +164,7 @@ type Sums struct {
 	Count  int64
 	Fields []telemetry.FieldSummary
 
-	places map[string]int // of Fields, by name
+	places map[string]int // index in Fields, by name
 }
 
 // AddReading adds a reading.
@@ -193,7 +193,7 @@ func (s *Sums) add(guess int, name []byte, v telemetry.Value) {
 }
 
 // field returns the statistics of a field. Most readings have the same fields, so it
-// first tries the field's place in its reading.
+// first tries the field's index in its reading.
 func (s *Sums) field(guess int, name []byte) *telemetry.FieldSummary {
 	if guess >= 0 && guess < len(s.Fields) && s.Fields[guess].Name == string(name) {
 		return &s.Fields[guess]
@@ -313,7 +313,7 @@ func Latest(sensor string, unstored []telemetry.Unstored, find func() (telemetry
 	return r, found, nil
 }
 
-// An overlay finds the readings of q.Unstored that are not among the stored ones. Stored readings
+// An overlay finds the readings in q.Unstored that are not among the stored ones. Stored readings
 // are passed in time order, each with its batch.ReadingID.
 type overlay struct {
 	waiting []telemetry.Unstored // in time order

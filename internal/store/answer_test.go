@@ -57,11 +57,11 @@ func TestStepsAreAlignedToTheEpoch(t *testing.T) {
 	assert.Equal(t, int64(5), one.Start(999))
 }
 
-// newestOf is the newest time of a sensor that a test has.
+// newestOf is the newest time of a sensor.
 const newestOf = 7
 
-// listed is an index over ids in order; the sensors that are gone have no reading
-// any more, and looking at the broken one fails.
+// listed is an index over ids in order; the sensors in gone have no readings
+// left, and lookups of the broken one fail.
 type listed struct {
 	ids          []string
 	gone, broken string

@@ -40,7 +40,7 @@ type Config struct {
 	// Rollup is the length of the steps of the stream's rollups; 0: it has none. Only buckets
 	// have them.
 	Rollup     time.Duration
-	OnLost     func() // called when the collection turns out to be gone; must not block; may be nil
+	OnLost     func() // called when the collection turns out to be missing; must not block; may be nil
 	Registerer prometheus.Registerer
 
 	Format               Format // this and the following fields: see Settings
@@ -330,8 +330,8 @@ func (b *Base) target(info *Info, named bool) error {
 	return nil
 }
 
-// ErrNotPrepared says that a stream currently has no prepared collection. Nothing
-// is written until it has one.
+// ErrNotPrepared says that a stream has no prepared collection at the moment.
+// Nothing is written until it has one.
 var ErrNotPrepared = errors.New("its collection is not prepared")
 
 // Target returns the collection to write to. While there is none it returns nil and

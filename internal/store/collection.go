@@ -58,6 +58,13 @@ type Collection struct {
 // `brim migrate` of an earlier release worked on.
 const MaintenanceName = "brim_maintenance"
 
+// SensorsName returns the name of the collection with the catalog of a stream's sensors,
+// see internal/catalog.
+func SensorsName(stream string) string { return stream + ".sensors" }
+
+// RollupName returns the name of the collection with a bucket stream's rollups.
+func RollupName(stream string) string { return stream + ".rollup" }
+
 // Info is what the server reports about an existing collection.
 type Info struct {
 	Type    string      // collection, timeseries or view
@@ -354,7 +361,7 @@ func (c Collection) LongestWindow(ctx context.Context, granularity time.Duration
 		case errors.Is(err, mongo.ErrNoDocuments):
 			return longest, nil
 		case err != nil && mongo.IsTimeout(err):
-			return MaxColumnsGranularity, nil
+			return maxColumnsGranularity, nil
 		case err != nil:
 			return 0, fmt.Errorf("search for longer buckets in collection %q: %w", c.Name, err)
 		}

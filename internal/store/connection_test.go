@@ -26,7 +26,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// failPoint is held by a test that uses failCommand, see failing.
+// failPoint is held by tests that use failCommand, see failing.
 var failPoint sync.Mutex
 
 func dial(t *testing.T, uri, database string) *Connection {
@@ -39,7 +39,7 @@ func dial(t *testing.T, uri, database string) *Connection {
 
 func TestConnectionFollowsMongoDB(t *testing.T) {
 	t.Parallel()
-	// A relay on a port of its own stands for a server that can be away.
+	// A relay on its own port simulates a server that can be away.
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(mongodtest.FreePort(t)))
 	c := dial(t, "mongodb://"+addr+"/?directConnection=true&heartbeatFrequencyMS=500", "any")
 	require.ErrorIs(t, c.Available(), ErrAway)
@@ -52,8 +52,8 @@ func TestConnectionFollowsMongoDB(t *testing.T) {
 	require.Eventually(t, func() bool { return c.Available() != nil }, time.Minute, 10*time.Millisecond)
 }
 
-// TestRefusedUserIsLogged: a reachable server may refuse the
-// user; then the log says nothing about writes.
+// TestRefusedUserIsLogged: if a reachable server refuses the user, the log does
+// not mention writes.
 func TestRefusedUserIsLogged(t *testing.T) {
 	t.Parallel()
 	logged := func(uri string) (log string, err error) {
@@ -80,7 +80,7 @@ func TestRefusedUserIsLogged(t *testing.T) {
 	assert.NotContains(t, log, "MongoDB is away")
 }
 
-// TestAServerThatComesAndGoesIsLoggedOnce: its connections are cut, as by a proxy.
+// TestAServerThatComesAndGoesIsLoggedOnce if its connections are cut, as by a proxy.
 func TestAServerThatComesAndGoesIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestAServerThatComesAndGoesIsLoggedOnce(t *testing.T) {
 	})
 }
 
-// TestCanceledHeartbeatHidesNoRefusal: the driver cancels its checks when a user is refused.
+// TestCanceledHeartbeatHidesNoRefusal, though the driver cancels its checks when a user is refused.
 func TestCanceledHeartbeatHidesNoRefusal(t *testing.T) {
 	t.Parallel()
 	c := &Connection{refused: true}
@@ -126,7 +126,7 @@ func hostOf(t *testing.T, uri string) string {
 	return u.Host
 }
 
-// relay passes connections at addr on to target until stopped.
+// relay forwards connections at addr to target until stopped.
 func relay(t *testing.T, addr, target string) (stop func()) {
 	t.Helper()
 	var lc net.ListenConfig
@@ -202,8 +202,8 @@ func TestCollectionOptions(t *testing.T) {
 	require.NoError(t, c.EnsureExpiry(t.Context(), "bucketStart", 0), "there is nothing to remove")
 }
 
-// TestOneSlowPingIsTolerated: a busy host may delay one ping, and a server that
-// has stopped answers none.
+// TestOneSlowPingIsTolerated: a busy host may delay one ping, but a stopped
+// server answers none.
 func TestOneSlowPingIsTolerated(t *testing.T) {
 	t.Parallel()
 	c := dialAs(t, "slow ping")
@@ -212,7 +212,7 @@ func TestOneSlowPingIsTolerated(t *testing.T) {
 	})
 	var took time.Duration
 	err := ErrAway
-	for i := 0; i < 3 && err != nil; i++ { // the host may stall for as long as a ping may take, but not each time
+	for i := 0; i < 3 && err != nil; i++ { // the host may stall as long as a ping takes, but not every time
 		blocked(bson.D{{Key: "times", Value: 1}})
 		took, err = Ping(t.Context(), c.Client())
 	}
@@ -225,7 +225,7 @@ func TestOneSlowPingIsTolerated(t *testing.T) {
 	assert.True(t, mongo.IsTimeout(err), err)
 }
 
-// dialAs connects to the shared mongod under a name.
+// dialAs connects to the shared mongod under an application name.
 func dialAs(t *testing.T, app string) *Connection {
 	t.Helper()
 	c, err := Connect(ConnectionConfig{URI: mongodtest.URI(t), Database: "any", App: app, Logger: slog.New(slog.DiscardHandler)})
@@ -235,7 +235,7 @@ func dialAs(t *testing.T, app string) *Connection {
 }
 
 // failing returns a function that sets the mode of failCommand for the connection's
-// commands. The shared mongod has one such fail point, so one test at a time uses it.
+// commands. The shared mongod has only one such fail point, so tests take turns.
 func failing(t *testing.T, c *Connection, data bson.D) func(mode any) {
 	t.Helper()
 	failPoint.Lock()
@@ -250,8 +250,8 @@ func failing(t *testing.T, c *Connection, data bson.D) func(mode any) {
 	return set
 }
 
-// TestPingsDoNotWaitForConnectionsInUse: slow queries must not end
-// themselves and all others.
+// TestPingsDoNotWaitForConnectionsInUse: slow queries must not cause their own
+// and all others' cancellation.
 func TestPingsDoNotWaitForConnectionsInUse(t *testing.T) {
 	t.Parallel()
 	database := mongodtest.Database(t).Name()
@@ -296,7 +296,7 @@ func TestPresenceEndsWhenMongoDBStaysAway(t *testing.T) {
 		set(true)
 		first := c.Up()
 		set(false)
-		<-time.After(awayGrace / 2) // of the bubble's clock
+		<-time.After(awayGrace / 2) // in the bubble's time
 		set(true)
 		<-time.After(2 * awayGrace)
 		assert.NoError(t, first.Err(), "it was back in time")
@@ -311,7 +311,7 @@ func TestPresenceEndsWhenMongoDBStaysAway(t *testing.T) {
 	})
 }
 
-// TestMissingPrivilegeToSeeMembersIsLogged, and nothing is refused.
+// TestMissingPrivilegeToSeeMembersIsLogged, but nothing is refused.
 func TestMissingPrivilegeToSeeMembersIsLogged(t *testing.T) {
 	t.Parallel()
 	c := dialAs(t, "may not see members")

@@ -13,8 +13,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestFailedCountDeletesNothing: readings are counted first, and if that
-// cannot be, nothing was deleted.
+// TestFailedCountDeletesNothing: readings are counted first, and nothing is
+// deleted if that fails.
 func TestFailedCountDeletesNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, _ store.Storage, _ string, s storetest.Store) {

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// TestErrorClasses: a code in two places of the list would not compile.
+// TestErrorClasses: a code that is listed twice would not compile.
 func TestErrorClasses(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[int]struct{ transient, away, content, tooLarge bool }{

@@ -10,7 +10,7 @@ import (
 )
 
 // Fills are the values of the label fill of brim_store_write_seconds: ten fixed
-// tenths, in their order.
+// tenths, in order.
 var Fills = [10]string{"0-10", "10-20", "20-30", "30-40", "40-50", "50-60", "60-70", "70-80", "80-90", "90-100"}
 
 // Metrics are a stream's measurements of its writes.
@@ -21,7 +21,7 @@ type Metrics struct {
 	Duplicates prometheus.Counter // readings found stored when they were about to be sent again
 	OwnTags    prometheus.Counter // readings stored with their own tags, which differ from those of their bucket's part
 
-	// Collections that were prepared in place of another while the daemon ran.
+	// Collections that were prepared instead of another while the daemon ran.
 	Recreated, Replaced prometheus.Counter
 }
 

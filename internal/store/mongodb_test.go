@@ -19,7 +19,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/timeseries"
 )
 
-// onBoth tests a store of each kind, with a fresh database.
+// onBoth tests a store of each kind, each with a new database.
 func onBoth(t *testing.T, test func(t *testing.T, kind store.Storage, database string, s storetest.Store)) {
 	t.Helper()
 	for _, kind := range []store.Storage{store.Bucket, store.TimeSeries} {
@@ -64,13 +64,12 @@ func TestCommandNeedsAPermit(t *testing.T) {
 	})
 }
 
-// TestWriteOnTooFewMembersIsNotStored: the write is applied but cannot be
-// confirmed. A lookup by the majority then finds it, and that is less than was asked
-// for.
+// TestWriteOnTooFewMembersIsNotStored: the write is applied but cannot be confirmed.
+// A majority lookup finds it, but more than a majority was required.
 func TestWriteOnTooFewMembersIsNotStored(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, kind store.Storage, database string, s storetest.Store) {
-		settings := store.Settings{MaxReadings: 1000, MaxBytes: 256 << 10, WriteConcern: store.WriteConcern{Members: 3}} // which Prepare refuses
+		settings := store.Settings{MaxReadings: 1000, MaxBytes: 256 << 10, WriteConcern: store.WriteConcern{Members: 3}} // Prepare refuses this
 		switch s := s.(type) {
 		case *bucket.Store:
 			require.NoError(t, s.Change(settings))
@@ -90,7 +89,7 @@ func TestWriteOnTooFewMembersIsNotStored(t *testing.T) {
 	})
 }
 
-// TestDroppedCollectionIsNoticedWithoutAWrite, and so is a replacement.
+// TestDroppedCollectionIsNoticedWithoutAWrite, like a replaced one.
 func TestDroppedCollectionIsNoticedWithoutAWrite(t *testing.T) {
 	t.Parallel()
 	type checker interface {

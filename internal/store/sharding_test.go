@@ -10,7 +10,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// TestShardKeyMustKeepIDsUnique: the test writes the catalog entries of a cluster.
+// TestShardKeyMustKeepIDsUnique: the test writes a cluster's catalog entries.
 func TestShardKeyMustKeepIDsUnique(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)

@@ -7,7 +7,7 @@
 //	 ▲         └─▶ timeseries ─┘
 //	lanes ───────▶ memory
 //
-// Here are also the windows of buckets, the BSON form of a reading (document.go), the
+// The package also has the windows of buckets, the BSON form of readings (document.go), shared
 // parts of answers (answer.go), MongoDB's error codes (errorclass.go), and the metrics.
 package store
 
@@ -44,7 +44,7 @@ const (
 const (
 	MinGranularity        = time.Minute
 	MaxGranularity        = time.Hour
-	MaxColumnsGranularity = 24 * time.Hour // with Columns
+	maxColumnsGranularity = 24 * time.Hour // with Columns
 )
 
 // CheckGranularity returns an error unless g can be the length of a bucket's window: whole
@@ -53,7 +53,7 @@ const (
 func CheckGranularity(g time.Duration, format Format) error {
 	longest, advice := MaxGranularity, "it must divide an hour evenly, from 1m to 1h, like 1m, 5m, 10m, 15m, 30m or 1h; with --bucket-format columns it must divide a day, and may be up to 24h"
 	if format == Columns {
-		longest, advice = MaxColumnsGranularity, "it must divide a day evenly, from 1m to 24h, like 5m, 1h, 6h, 12h or 24h"
+		longest, advice = maxColumnsGranularity, "it must divide a day evenly, from 1m to 24h, like 5m, 1h, 6h, 12h or 24h"
 	}
 	if g < MinGranularity || g > longest || g%time.Second != 0 || longest%g != 0 {
 		return fmt.Errorf("granularity %s is invalid: %s", config.FormatDuration(g), advice)
@@ -73,8 +73,8 @@ func LongWindows(ms int64) (starts []int64) {
 	if ms <= 0 {
 		return nil
 	}
-	for parts := time.Duration(1); MaxColumnsGranularity/parts > MaxGranularity; parts++ { // of a day
-		g := MaxColumnsGranularity / parts
+	for parts := time.Duration(1); maxColumnsGranularity/parts > MaxGranularity; parts++ { // of a day
+		g := maxColumnsGranularity / parts
 		if CheckGranularity(g, Columns) != nil {
 			continue
 		}

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { mongodtest.Main(m) }
 
-// TestEveryTimeHasOneWindow is what a bucket's key rests on.
+// TestEveryTimeHasOneWindow: the key of a bucket relies on it.
 func TestEveryTimeHasOneWindow(t *testing.T) {
 	t.Parallel()
 	granularities := []time.Duration{time.Minute, 90 * time.Second, 5 * time.Minute, 15 * time.Minute, time.Hour}
@@ -60,7 +60,7 @@ func TestLongWindows(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ms := rapid.Int64Range(1, 253_402_300_799_999).Draw(rt, "ms")
 		var want []int64
-		for seconds := int64(3601); seconds <= 86_400; seconds++ { // every granularity there is
+		for seconds := int64(3601); seconds <= 86_400; seconds++ { // every possible granularity
 			g := time.Duration(seconds) * time.Second
 			if start := WindowStart(ms, g); CheckGranularity(g, Columns) == nil && start+MaxGranularity.Milliseconds() <= ms {
 				want = append(want, start)

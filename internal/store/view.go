@@ -18,13 +18,6 @@ const viewSuffix = ".flat"
 // ViewName returns the name of a bucket stream's view.
 func ViewName(stream string) string { return stream + viewSuffix }
 
-// SensorsName returns the name of the collection with the catalog of a stream's sensors,
-// see internal/catalog.
-func SensorsName(stream string) string { return stream + ".sensors" }
-
-// RollupName returns the name of the collection with a bucket stream's rollups.
-func RollupName(stream string) string { return stream + ".rollup" }
-
 // viewMark is in the pipeline of every view that Brim makes, and identifies it.
 const viewMark = "made by brim: one reading a document"
 

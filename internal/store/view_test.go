@@ -15,8 +15,8 @@ import (
 
 var viewStart = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
-// fillBuckets writes buckets of five minutes with four readings each, the last two
-// with tags of their own.
+// fillBuckets writes five-minute buckets of four readings, the last two with their
+// own tags.
 func fillBuckets(t *testing.T, db *mongo.Database, sensors, buckets int) {
 	t.Helper()
 	var docs []any
@@ -69,8 +69,7 @@ func TestViewShowsOneReadingADocument(t *testing.T) {
 	}
 }
 
-// TestRangeOfTheViewIsAnIndexScan: what the queries of the documentation
-// rest on.
+// TestRangeOfTheViewIsAnIndexScan, which the documented queries rely on.
 func TestRangeOfTheViewIsAnIndexScan(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
@@ -119,7 +118,7 @@ func TestForeignViewIsLeftAlone(t *testing.T) {
 	require.NoError(t, db.Collection("made.flat").Drop(t.Context()))
 	require.NoError(t, view.Remove(t.Context()), "there is none")
 
-	// One that an earlier Brim made otherwise is made anew.
+	// A view with an outdated pipeline is created again.
 	require.NoError(t, db.CreateView(t.Context(), "made.flat", "made", viewPipeline(false)[:2]))
 	foreign, err = view.Ensure(t.Context())
 	require.NoError(t, err)

@@ -14,8 +14,8 @@ import (
 
 // BatcherConfig configures NewBatcher. All values have defaults.
 type BatcherConfig struct {
-	Stream string        // empty: that of the client
-	Ack    telemetry.Ack // empty: that of the client
+	Stream string        // empty: the client's
+	Ack    telemetry.Ack // empty: the client's
 	// A request is sent when it has MaxReadings (0: 1,000; a daemon accepts 10,000), or
 	// about MaxBytes (0: 512 KiB; a daemon accepts 8 MiB), or when its oldest reading
 	// has waited for MaxAge (0: 1 s).
@@ -25,8 +25,8 @@ type BatcherConfig struct {
 	// MaxBuffered bytes of readings may wait in memory, about 100 for a reading of three
 	// numbers; 0: 64 MiB.
 	MaxBuffered int
-	// InFlight requests are sent at once; 0: 4. Those of a sensor are sent one after the
-	// other, so that its readings arrive in the order of Add.
+	// InFlight is the number of concurrent requests; 0: 4. Requests for one sensor are
+	// sent one at a time, so that its readings arrive in the order of Add.
 	InFlight int
 	// OnRefused gets readings that broke a rule, and OnLost those that were given up,
 	// with the reason: an *Error, whose Unknown says that they may have been stored.
@@ -37,17 +37,16 @@ type BatcherConfig struct {
 
 const (
 	greatestReadings = 10_000
-	greatestBytes    = 6 << 20 // by estimate, so that it stays below a daemon's limit
+	greatestBytes    = 6 << 20 // estimated, so that it stays below a daemon's limit
 	greatestInFlight = 256
 )
 
-// A Batcher collects readings and sends them in few requests. It repeats a request
-// until a daemon accepts it, or until Close: meanwhile readings wait in memory, and Add
-// waits when the memory is full. It gives up only requests that are refused
-// permanently (an invalid token, an unknown stream, a reading that is too large, a
-// redirect), those that a daemon fails to process by a defect of its own (500,
-// internal), and those whose outcome was unknown for Config.KeyLife (see
-// Config.AtLeastOnce).
+// A Batcher collects readings and sends them in few requests. It repeats a request until
+// a daemon accepts it, or until Close: meanwhile readings wait in memory, and Add waits
+// when the memory is full. It gives up only requests that are refused permanently (an
+// invalid token, an unknown stream, a reading that is too large, a redirect), those that
+// a daemon fails to process because of a defect (500, internal), and those whose outcome
+// was unknown for Config.KeyLife (see Config.AtLeastOnce).
 //
 //	Add ─▶ lane of the sensor ─▶ parcels ─▶ one request at a time, of the oldest parcel
 type Batcher struct {
@@ -59,7 +58,7 @@ type Batcher struct {
 	cancel context.CancelFunc
 	run    sync.WaitGroup
 
-	mu      sync.Mutex // for all below, and in the lanes
+	mu      sync.Mutex // guards everything below, and in the lanes
 	lanes   []*lane
 	stats   Stats
 	lostWhy error         // the latest reason
@@ -75,7 +74,7 @@ type lane struct {
 	added    int64         // readings so far
 	begun    int64         // of these, in requests or finished
 	finished int64         // of these, no longer buffered
-	urgent   int64         // so many do not wait for MaxAge
+	urgent   int64         // this many do not wait for MaxAge
 }
 
 // A parcel is the content of one request.
@@ -93,8 +92,8 @@ type Stats struct {
 	Refused   int64 // broke a rule
 	Lost      int64 // given up
 	Unknown   int64 // of those lost, the ones that may have been stored
-	Buffered  int64 // waiting, or in a request that is being sent
-	Bytes     int64 // of those buffered, estimated
+	Buffered  int64 // waiting, or in a request being sent
+	Bytes     int64 // estimated, of those buffered
 	Requests  int64 // requests
 	Repeated  int64 // attempts beyond the first of each request
 }
@@ -106,7 +105,7 @@ var ErrFull = errors.New("the batcher is full")
 type UndeliveredError struct {
 	Readings int64 // in all
 	Unknown  int64 // of these, the ones that may have been stored
-	Err      error // of the latest
+	Err      error // the latest reason
 }
 
 // Error implements error.
@@ -155,7 +154,7 @@ func (c *BatcherConfig) check() error {
 }
 
 // Add adds a reading, and waits while the buffer is full. The reading must not change
-// afterwards. One without a Time gets the present time, because it may wait here.
+// afterwards. Without a Time, it gets the current time, since it may wait here.
 func (b *Batcher) Add(ctx context.Context, r telemetry.Reading) error {
 	stamp(&r)
 	for {
@@ -184,8 +183,8 @@ func stamp(r *telemetry.Reading) {
 	}
 }
 
-// put adds a reading to its lane. With ErrFull it returns what is closed when there may
-// be room. A reading larger than the buffer fits when that is empty.
+// put adds a reading to its lane. With ErrFull it returns a channel that is closed when
+// there may be room. A reading larger than the buffer fits when the buffer is empty.
 func (b *Batcher) put(r telemetry.Reading) (changed <-chan struct{}, err error) {
 	size := sizeOf(&r)
 	l := b.lanes[maphash.String(b.seed, r.Sensor)%uint64(len(b.lanes))]
@@ -239,8 +238,8 @@ func sizeOf(r *telemetry.Reading) int64 {
 	return int64(n)
 }
 
-// Flush sends what was added before, without waiting for MaxAge, and returns when none
-// of it is buffered any more.
+// Flush sends what was added before, without waiting for MaxAge, and returns once none
+// of it is buffered.
 func (b *Batcher) Flush(ctx context.Context) error {
 	marks := make([]int64, len(b.lanes))
 	b.mu.Lock()
@@ -267,9 +266,9 @@ func (b *Batcher) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Close sends what is buffered, and returns when that is done or when ctx ends. The
-// error is an *UndeliveredError if readings were lost meanwhile; OnLost got them.
-// Nothing can be added any more.
+// Close sends everything buffered, and returns when that is done or when ctx ends.
+// The error is an *UndeliveredError if readings were lost in between; OnLost got
+// them. Nothing can be added afterwards.
 func (b *Batcher) Close(ctx context.Context) error {
 	b.mu.Lock()
 	b.closed = true
@@ -290,7 +289,7 @@ func (b *Batcher) Close(ctx context.Context) error {
 	return nil
 }
 
-// Stats returns the present counts.
+// Stats returns the current counts.
 func (b *Batcher) Stats() Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -346,14 +345,14 @@ func (b *Batcher) next(l *lane) (p parcel, wait time.Duration) {
 	return p, 0
 }
 
-// isTooLarge reports whether a request was refused because of its size, and nothing is stored.
+// isTooLarge reports whether a request was refused because of its size, with nothing stored.
 func isTooLarge(err error) bool {
 	failed, ok := errors.AsType[*Error](err)
 	return ok && !failed.Unknown && (telemetry.KindOf(err) == telemetry.TooLarge || errors.Is(err, errTooLarge))
 }
 
-// deliver sends a parcel, and accounts for its readings. One that is too large goes in halves: its
-// size is only estimated.
+// deliver sends a parcel, and accounts for its readings. Since sizes are only estimated, a parcel
+// that is too large is halved.
 func (b *Batcher) deliver(l *lane, p parcel) {
 	repeating := func() {
 		b.mu.Lock()

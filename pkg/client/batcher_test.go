@@ -21,14 +21,14 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// batches is a transport that keeps what is sent.
+// batches is a transport that records what is sent.
 type batches struct {
 	mu    sync.Mutex
 	sent  [][]telemetry.Reading
 	at    []time.Time
-	busy  map[string]bool // sensors of which a request is under way
-	took  time.Duration   // each attempt
-	fails int             // of the first attempts
+	busy  map[string]bool // sensors with a request in flight
+	took  time.Duration   // per attempt
+	fails int             // how many of the first attempts
 	with  attempt
 }
 
@@ -75,7 +75,7 @@ func (b *batches) mark(readings []telemetry.Reading, busy bool) {
 
 func (b *batches) close() error { return nil }
 
-// batching returns a Batcher with a network of its own, for a bubble.
+// batching returns a Batcher with its own network, for a bubble.
 func batching(t *testing.T, b *batches, config BatcherConfig) *Batcher {
 	t.Helper()
 	c, err := New(Config{Addresses: []string{"http://a"}, Timeout: time.Hour})
@@ -107,7 +107,7 @@ func TestABatchGoesWhenItIsOldOrLargeEnough(t *testing.T) {
 				for _, r := range sent {
 					require.NoError(t, b.Add(t.Context(), r))
 				}
-				<-time.After(row.after) // by a fake clock
+				<-time.After(row.after) // fake clock
 				synctest.Wait()
 				var sizes []int
 				var all []telemetry.Reading
@@ -209,7 +209,7 @@ func TestCloseSaysWhatIsNotDelivered(t *testing.T) {
 		for _, r := range weather("s", 10) {
 			require.NoError(t, b.Add(t.Context(), r))
 		}
-		synctest.Wait() // four are under way
+		synctest.Wait() // four are in flight
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		err := b.Close(ctx)
@@ -240,7 +240,7 @@ func TestWhatIsRefusedForGoodIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestABatchThatIsTooLargeGoesInHalves has readings that are larger on the wire than estimated.
+// TestABatchThatIsTooLargeGoesInHalves: readings are larger on the wire than estimated.
 func TestABatchThatIsTooLargeGoesInHalves(t *testing.T) {
 	t.Parallel()
 	const most = 4000
@@ -279,7 +279,7 @@ func TestABatchThatIsTooLargeGoesInHalves(t *testing.T) {
 	})
 }
 
-// TestABatcherOutlivesAnOutage has a daemon that comes after an hour.
+// TestABatcherOutlivesAnOutage: the daemon starts after an hour.
 func TestABatcherOutlivesAnOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,9 +7,9 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// An operation of these benchmarks is a Write of 1,000 readings of four fields, and
-// its answer by a door behind which a journal forgets. The door's part of the time
-// and the allocations is in them; see BenchmarkEncode of package wire.
+// An operation is a Write of 1,000 readings of four fields, with the answer from an
+// ingest server whose journal discards everything. That server's time and
+// allocations are included; see BenchmarkEncode of package wire.
 func BenchmarkWrite(b *testing.B) {
 	for _, sensors := range []int{1000, 10} {
 		readings := make([]telemetry.Reading, 0, 1000)

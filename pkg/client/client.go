@@ -20,7 +20,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Client sends readings to one of several daemons, and to the next if that one does
+// A Client sends readings to one of several daemons, and to the next one if that does
 // not accept them. New creates one; Close ends it.
 type Client struct {
 	config    Config
@@ -37,7 +37,7 @@ type Client struct {
 
 // A transport sends requests to daemons.
 type transport interface {
-	// try sends a request once. It returns when ctx ends, and keeps nothing of w.
+	// try sends a request once. It returns when ctx ends, and retains nothing of w.
 	try(ctx context.Context, to int, w *write) attempt
 	close() error
 }
@@ -66,7 +66,7 @@ func New(c Config) (*Client, error) {
 	return client, nil
 }
 
-// Close ends all requests, and closes the connections. Batchers are closed before.
+// Close ends all requests, and closes the connections. Batchers must be closed first.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	closed := c.closed
@@ -83,7 +83,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// begin returns a context that ends with ctx and with the client. The caller calls end
+// begin returns a context that ends with ctx or with the client. The caller calls end
 // when it is done.
 func (c *Client) begin(ctx context.Context) (joined context.Context, end func(), err error) {
 	c.mu.Lock()
@@ -97,14 +97,14 @@ func (c *Client) begin(ctx context.Context) (joined context.Context, end func(),
 	return joined, func() { stop(); cancel(nil); c.running.Done() }, nil
 }
 
-// A Request for Send.
+// A Request is the argument of Send.
 type Request struct {
 	Readings []telemetry.Reading
-	Stream   string        // empty: that of the Config
-	Ack      telemetry.Ack // empty: that of the Config
-	// Key makes repetitions harmless, also by other processes: 1 to 128 printable
-	// characters, which a process that repeats the request after a crash has to store.
-	// Empty: a random one.
+	Stream   string        // empty: the Config's
+	Ack      telemetry.Ack // empty: the Config's
+	// Key makes repetitions harmless, even by other processes: 1 to 128 printable
+	// characters. A process that repeats the request after a crash must have stored
+	// it. Empty: a random key.
 	Key string
 }
 
@@ -124,7 +124,7 @@ func (c *Client) Send(ctx context.Context, r Request) (Result, error) {
 	return c.send(ctx, r, c.config.RetryFor, nil)
 }
 
-// send is Send that repeats for retryFor, and calls repeating before each repetition.
+// send is Send that retries for retryFor, and calls repeating before each repetition.
 func (c *Client) send(ctx context.Context, r Request, retryFor time.Duration, repeating func()) (Result, error) {
 	w, err := c.newWrite(r)
 	if err != nil {
@@ -148,8 +148,8 @@ func (c *Client) send(ctx context.Context, r Request, retryFor time.Duration, re
 // A write is a request that is being sent.
 type write struct {
 	all      []telemetry.Reading
-	readings []telemetry.Reading // of all, those that can be sent
-	places   []int               // of these among all; nil: they are all
+	readings []telemetry.Reading // those of all that can be sent
+	places   []int               // their indexes among all; nil: they are all
 	refused  []Refused           // the others
 	stream   string
 	ack      telemetry.Ack
@@ -194,8 +194,8 @@ func (c *Client) newWrite(r Request) (*write, error) {
 	return w, nil
 }
 
-// unsendable returns why a reading cannot be in JSON and protobuf as it is, or nil. All
-// other rules are left to the daemon, because some depend on its settings.
+// unsendable returns why a reading cannot be expressed in JSON or protobuf, or nil. All
+// other rules are left to the daemon, since some depend on its settings.
 func unsendable(r *telemetry.Reading) *telemetry.Refusal {
 	if !utf8.ValidString(r.Sensor) {
 		return telemetry.CheckSensor([]byte(r.Sensor))
@@ -227,12 +227,12 @@ func unsendable(r *telemetry.Reading) *telemetry.Refusal {
 	return nil
 }
 
-// A Result of a request.
+// A Result is the outcome of a request.
 type Result struct {
 	Accepted int
 	Rejected int
-	// Ack that was reached. It is journaled where stored was requested if MongoDB did
-	// not answer in time. Empty if nothing was accepted.
+	// Ack is the level that was reached: journaled where stored was requested but
+	// MongoDB did not answer in time. Empty if nothing was accepted.
 	Ack      telemetry.Ack
 	Refused  []Refused // the readings that were rejected; of those rejected by the daemon, the first 100
 	Attempts int       // 0 if no reading could be sent
@@ -262,11 +262,11 @@ func (e *RefusedError) Error() string {
 }
 
 // An Error says that a request failed. Err says why: a *telemetry.Error if the daemon
-// answered, an error of the network, or that of the context.
+// answered, otherwise an error of the network or the context.
 type Error struct {
 	// Unknown says that the readings may have been stored. Repeating them is harmless
-	// with the same key at the same address, while that remembers keys: 15 minutes,
-	// unless a million others came meanwhile.
+	// with the same key at the same address as long as that daemon remembers keys: 15
+	// minutes, unless a million others came in between.
 	Unknown  bool
 	Key      string // of the request
 	Address  string // of the last attempt
@@ -292,7 +292,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // finish adds the readings that were not sent to the result.
 func (w *write) finish(r Result) (Result, error) {
-	for i := range r.Refused { // numbers of those sent
+	for i := range r.Refused { // numbers among those sent
 		place := r.Refused[i].Index
 		if w.places != nil {
 			place = w.places[place]

@@ -20,10 +20,10 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Config of a Client. Only Addresses is required.
+// Config configures a Client. Only Addresses is required.
 type Config struct {
 	// Addresses of daemons: http://host:port, https://host:port, grpc://host:port or
-	// grpcs://host:port, all of one protocol. The client uses the first while that
+	// grpcs://host:port, all of one protocol. The client uses the first as long as it
 	// accepts readings, and then the next. An Idempotency-Key is known to one daemon
 	// only, so a request with an unknown outcome is repeated at the same address; see
 	// AtLeastOnce.
@@ -37,7 +37,7 @@ type Config struct {
 	TLS          *tls.Config // https and grpcs; nil: the system's, see LoadTLS
 	Gzip         bool        // compress requests, to about a tenth
 	// Timeout of one attempt; 0: 30 s, three times as long as a daemon waits for MongoDB
-	// when the ack is stored.
+	// for the ack stored.
 	Timeout time.Duration
 	// RetryFor is how long a request is repeated; 0: 2 min; Never: not at all; Forever:
 	// until its context ends. A request with an unknown outcome is repeated for KeyLife
@@ -53,7 +53,7 @@ type Config struct {
 	// and 10 s.
 	BackoffMin, BackoffMax time.Duration
 	// AtLeastOnce prefers storing readings twice to losing them: requests with an
-	// unknown outcome are sent to other addresses too, and after KeyLife.
+	// unknown outcome are also sent to other addresses, and after KeyLife.
 	AtLeastOnce bool
 }
 
@@ -70,7 +70,7 @@ const (
 	defaultBackoffMax = 10 * time.Second
 
 	maxAddresses = 100
-	// defaultKeyLife is a minute shorter than what daemons remember.
+	// defaultKeyLife is a minute shorter than daemons remember keys.
 	defaultKeyLife = 14 * time.Minute
 	leastKeyLife   = time.Second
 	maxKey         = 128 // bytes
@@ -129,11 +129,11 @@ func checkKey(key string) error {
 }
 
 // A TokenSource returns the token to send. It is called before each attempt, from
-// several goroutines. Its error fails the attempt, which is repeated. It returns when
-// its context ends.
+// several goroutines. An error fails the attempt, which is retried. It must return
+// when its context ends.
 type TokenSource func(context.Context) (string, error)
 
-// Token returns a source of one token.
+// Token returns a source with a fixed token.
 func Token(token string) TokenSource {
 	return func(context.Context) (string, error) {
 		if err := checkToken(token); err != nil {
@@ -144,13 +144,13 @@ func Token(token string) TokenSource {
 }
 
 // errNeverGood is in the error of a source that will never have a valid token. Other
-// errors may pass, such as those of a file that is being replaced.
+// errors may pass, such as those while a file is being replaced.
 var errNeverGood = errors.New("the token is invalid")
 
-// maxTokenFile bounds what is read if the file is the wrong one.
+// maxTokenFile bounds what is read in case it is the wrong file.
 const maxTokenFile = 4 << 10
 
-// TokenFile returns a source that reads a file with one line each time, so that a new
+// TokenFile returns a source that reads a one-line file each time, so that a new
 // token takes effect at once.
 func TokenFile(path string) TokenSource {
 	return func(context.Context) (string, error) {
@@ -171,7 +171,7 @@ func TokenFile(path string) TokenSource {
 	}
 }
 
-// checkToken checks that a token can be in a header. Its error does not contain it.
+// checkToken checks that a token can be sent in a header. The error does not contain it.
 func checkToken(token string) error {
 	if token == "" || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		return errors.New("this is not a token: it is empty, or has characters that no token has")
@@ -190,7 +190,7 @@ func LoadTLS(ca, cert, key string) (*tls.Config, error) {
 			return nil, fmt.Errorf("read certificates: %w", err)
 		}
 		if config.RootCAs, err = x509.SystemCertPool(); err != nil {
-			config.RootCAs = x509.NewCertPool() // a system may have none
+			config.RootCAs = x509.NewCertPool() // there may be no system pool
 		}
 		if !config.RootCAs.AppendCertsFromPEM(content) {
 			return nil, fmt.Errorf("read certificates: %s has no certificate in PEM", ca)

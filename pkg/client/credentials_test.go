@@ -63,7 +63,7 @@ func TestTheTokenIsShown(t *testing.T) {
 	assert.Equal(t, "Bearer secret", <-shown)
 }
 
-// guarded is a service that accepts one token.
+// guarded is a server that accepts one token.
 type guarded struct {
 	telemetrypb.UnimplementedIngestServiceServer
 
@@ -80,8 +80,8 @@ func (g *guarded) Write(ctx context.Context, r *telemetrypb.WriteRequest) (*tele
 	return &telemetrypb.WriteResponse{Accepted: 1}, nil
 }
 
-// TestACallGetsANewToken replaces the token of the daemon and of the client, and then
-// that of the daemon alone.
+// TestACallGetsANewToken replaces the token of both daemon and client, and then only
+// the daemon's.
 func TestACallGetsANewToken(t *testing.T) {
 	t.Parallel()
 	service, server := &guarded{token: make(chan string, 1)}, grpc.NewServer(grpc.WaitForHandlers(true))
@@ -120,7 +120,7 @@ func TestTLSWithACertificateOfTheClients(t *testing.T) {
 	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { say(200, taken2)(w) }))
 	web.TLS = serverTLS.Clone()
 	web.EnableHTTP2 = true
-	web.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // of the client without a certificate
+	web.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // about the client without a certificate
 	web.StartTLS()
 	t.Cleanup(web.Close)
 	calls := grpc.NewServer(grpc.Creds(credentials.NewTLS(serverTLS)), grpc.WaitForHandlers(true))

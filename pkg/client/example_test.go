@@ -33,7 +33,7 @@ func ExampleClient_Write() {
 	// Output: 1 journaled <nil>
 }
 
-// Readings that break a rule are named; the others are taken.
+// Readings that break a rule are named; the others are accepted.
 func ExampleRefusedError() {
 	address, _, stop := client.StartDaemon()
 	defer stop()
@@ -59,8 +59,8 @@ func ExampleRefusedError() {
 	// 1 s-2 field_name field name "$t" begins with $
 }
 
-// A request that another process may have to repeat has a key that is stored
-// before it is sent.
+// If another process may have to repeat a request, its key is stored before it
+// is sent.
 func ExampleClient_Send() {
 	_, address, stop := client.StartDaemon() // or "grpc://127.0.0.1:8431"
 	defer stop()
@@ -111,7 +111,7 @@ func ExampleBatcher() {
 			Sensor: fmt.Sprintf("s-%d", i%10), Time: time.Now(),
 			Fields: []telemetry.Field{{Name: "t", Value: telemetry.FloatValue(float64(i) / 10)}},
 		}
-		if err := b.Add(context.Background(), reading); err != nil { // waits while there is no room
+		if err := b.Add(context.Background(), reading); err != nil { // waits while the buffer is full
 			slog.Error("add a reading", "err", err)
 		}
 	}

@@ -23,7 +23,7 @@ import (
 
 const taken2 = `{"accepted":2,"rejected":0,"ack":"journaled","errors":[]}`
 
-// answers is a server that gives one answer after the other, and notes the keys.
+// answers is a server that gives scripted answers and records the keys.
 type answers struct {
 	*httptest.Server
 
@@ -47,7 +47,7 @@ func newAnswers(t *testing.T, give ...func(http.ResponseWriter)) *answers {
 	return a
 }
 
-// say answers with a status, a body and headers, given as names and values in turn.
+// say answers with a status, a body and headers, which alternate between names and values.
 func say(status int, body string, headers ...string) func(http.ResponseWriter) {
 	return func(w http.ResponseWriter) {
 		for i := 0; i+1 < len(headers); i += 2 {
@@ -58,7 +58,7 @@ func say(status int, body string, headers ...string) func(http.ResponseWriter) {
 	}
 }
 
-// hangUp closes the connection behind the request's body, without an answer.
+// hangUp closes the connection after the request's body, without an answer.
 func hangUp(w http.ResponseWriter) {
 	conn, _, err := w.(http.Hijacker).Hijack()
 	if err == nil {
@@ -66,7 +66,7 @@ func hangUp(w http.ResponseWriter) {
 	}
 }
 
-// halfAnswer closes it in the middle of the answer.
+// halfAnswer closes the connection in the middle of the answer.
 func halfAnswer(w http.ResponseWriter) {
 	w.Header().Set("Content-Length", "1000")
 	_, _ = io.WriteString(w, taken2)
@@ -76,7 +76,7 @@ func TestEveryAnswerIsDealtWith(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		first   func(http.ResponseWriter)
-		tried   int // with a second answer that all was taken
+		tried   int // if the second answer accepts everything
 		unknown bool
 		kind    telemetry.ErrorKind
 	}{
@@ -140,7 +140,7 @@ func TestEachRequestHasAKeyOfItsOwn(t *testing.T) {
 	assert.NotEqual(t, server.keys[0], server.keys[1])
 }
 
-// lossy passes requests on to a daemon, and hangs up before the first answers.
+// lossy forwards requests to a daemon, but drops the connection before the first answers.
 func lossy(t *testing.T, d *daemon, losses int64) string {
 	t.Helper()
 	to, err := url.Parse(d.http)
@@ -162,8 +162,8 @@ func TestAnswersThatAreLostStoreNothingTwice(t *testing.T) {
 	d := startDaemon(t)
 	result, err := newClient(t, lossy(t, d, 3)).Write(t.Context(), weather("s", 2)...)
 	require.NoError(t, err)
-	// net/http repeats by itself what has a key and was lost on a connection that it
-	// had used before.
+	// net/http itself retries requests with a key that were lost on a reused
+	// connection.
 	assert.LessOrEqual(t, result.Attempts, 4)
 	assert.True(t, result.Replayed)
 	assert.Len(t, d.journal.taken(), 2)
@@ -174,11 +174,11 @@ func TestAttemptsTimeOut(t *testing.T) {
 	everyWay(t, func(t *testing.T, address func(*daemon) string) {
 		d := startDaemon(t)
 		c := newClient(t, address(d), func(c *Config) { c.Timeout = 200 * time.Millisecond })
-		_, err := c.Write(t.Context(), weather("s", 1)...) // so that there is a connection
+		_, err := c.Write(t.Context(), weather("s", 1)...) // establishes a connection
 		require.NoError(t, err)
 		begun := make(chan struct{})
 		d.journal.set(func() { d.journal.block, d.journal.begun = make(chan struct{}), begun })
-		for unknown, arrived := false, false; !arrived; { // more than once if the machine is too busy to send it in time
+		for unknown, arrived := false, false; !arrived; { // repeated if the machine is too busy to send it in time
 			_, err = c.send(t.Context(), Request{Readings: weather("s", 2)}, Never, nil)
 			var failed *Error
 			require.ErrorAs(t, err, &failed)
@@ -255,7 +255,7 @@ func TestACanceledRequestDisturbsNoOther(t *testing.T) {
 	})
 }
 
-// unused returns an address at which nothing listens.
+// unused returns an address without a listener.
 func unused(t *testing.T, scheme string) string {
 	t.Helper()
 	l := listen(t, "127.0.0.1:0")
@@ -273,7 +273,7 @@ func TestADaemonThatIsNotThereIsLeftForTheNext(t *testing.T) {
 	everyWay(t, func(t *testing.T, address func(*daemon) string) {
 		d := startDaemon(t)
 		c := newClient(t, unused(t, schemeOf(address(d))), func(c *Config) { c.Addresses = append(c.Addresses, address(d)) })
-		for tried := 2; tried > 0; tried-- { // the second time it is the one in use
+		for tried := 2; tried > 0; tried-- { // the second time, it is the one in use
 			result, err := c.Write(t.Context(), weather("s", 1)...)
 			require.NoError(t, err)
 			assert.Equal(t, tried, result.Attempts)
@@ -327,7 +327,7 @@ func TestAtLeastOnceRatherStoresTwice(t *testing.T) {
 	assert.Len(t, second.journal.taken(), 2)
 }
 
-// cutter passes on connections to a daemon's gRPC side, and cuts them.
+// cutter forwards connections to a daemon's gRPC listener, and cuts them.
 type cutter struct {
 	net.Listener
 
@@ -385,7 +385,7 @@ func (c *cutter) cut() {
 }
 
 // TestAStreamThatIsCutIsGoneOnWith cuts the connection while a request waits for
-// its answer, which the daemon takes all the same.
+// its answer; the daemon accepts the request all the same.
 func TestAStreamThatIsCutIsGoneOnWith(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/client/wire"
 )
 
-// FuzzAnswer has a daemon, or what stands before it, say anything.
+// FuzzAnswer: the daemon, or a proxy in front of it, may answer anything.
 func FuzzAnswer(f *testing.F) {
 	for _, text := range []string{
 		taken2, `{"accepted":1,"rejected":1,"errors":[{"index":1,"code":"c","message":"m"}]}`, `{"code":"c","message":"m"}`, `[]`, `{"accepted":-1,"rejected":3}`,

@@ -23,16 +23,15 @@ import (
 )
 
 const (
-	// Pings detect connections whose other end is gone; a daemon allows one each ten
-	// seconds.
+	// Pings detect dead connections; a daemon allows one every ten seconds.
 	pingTime    = 30 * time.Second
 	pingTimeout = 15 * time.Second
 
-	// codeRatio of a daemon that does not inflate a message so far.
+	// codeRatio is a daemon's code for a message that it will not inflate any further.
 	codeRatio = "inflate_ratio"
 )
 
-// grpcTransport has one connection to each address, on which each request is a call.
+// grpcTransport has one connection per address; each request is a call on it.
 type grpcTransport struct {
 	token    TokenSource
 	conns    []*grpc.ClientConn
@@ -87,11 +86,11 @@ func (t *grpcTransport) try(ctx context.Context, number int, w *write) attempt {
 	request := message.Of(w.readings)
 	ctx = metadata.AppendToOutgoingContext(ctx, pairs...)
 	var header metadata.MD
-	var to peer.Peer // that the request was sent to; without an address if it was not
+	var to peer.Peer // where the request was sent; no address if it was not
 	options := []grpc.CallOption{grpc.Header(&header), grpc.Peer(&to)}
 	client := telemetrypb.NewIngestServiceClient(t.conns[number])
 	response, err := client.Write(ctx, request, options...)
-	if problem := problemIn(err); problem != nil && problem.Code == codeRatio { // it is too regular to be compressed; nothing was stored
+	if problem := problemIn(err); problem != nil && problem.Code == codeRatio { // the content compresses too well; nothing was stored
 		response, err = client.Write(ctx, request, append(options, grpc.UseCompressor(encoding.Identity))...)
 	}
 	if err != nil {
@@ -102,7 +101,7 @@ func (t *grpcTransport) try(ctx context.Context, number int, w *write) attempt {
 	return a
 }
 
-// readResponse interprets the response to so many readings.
+// readResponse interprets the response to a request with this number of readings.
 func readResponse(response *telemetrypb.WriteResponse, message *wire.Message, readings int) attempt {
 	if e := response.GetError(); e != nil && response.GetRejected() == 0 {
 		return wayOf(problemOf(e))
@@ -134,7 +133,7 @@ func problemOf(e *telemetrypb.RequestError) *telemetry.Error {
 }
 
 // kindOfCode returns the kind of a daemon's error. Of the two kinds that share a code,
-// only a quota has a time to retry.
+// only a quota has a retry time.
 func kindOfCode(code codes.Code, retryAfter bool) telemetry.ErrorKind {
 	if code == codes.ResourceExhausted && retryAfter {
 		return telemetry.Quota
@@ -172,14 +171,14 @@ func readStatus(ctx context.Context, err error, sent bool, message *wire.Message
 		return attempt{err: fmt.Errorf("wait for the answer: %w", context.Cause(ctx)), again: true, unknown: sent}
 	}
 	switch s.Code() {
-	case codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented, codes.InvalidArgument, codes.NotFound, codes.ResourceExhausted: // of gRPC itself, or of a proxy
+	case codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented, codes.InvalidArgument, codes.NotFound, codes.ResourceExhausted: // from gRPC itself, or a proxy
 		known := &telemetry.Error{Kind: kindOfCode(s.Code(), false), Code: s.Code().String(), Message: s.Message()}
 		return attempt{err: known}
 	}
 	return attempt{err: err, again: true, unknown: sent}
 }
 
-// problemIn returns the error of a daemon in that of a call; nil if there is none.
+// problemIn returns the daemon's error within a call's error; nil if there is none.
 func problemIn(err error) *telemetry.Error {
 	for _, detail := range status.Convert(err).Details() {
 		if e, ok := detail.(*telemetrypb.RequestError); ok {

@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	idleConnections = 64          // for each address
-	idleTime        = time.Minute // a daemon closes them after two
+	idleConnections = 64          // per address
+	idleTime        = time.Minute // a daemon closes them after two minutes
 	dialTime        = 10 * time.Second
-	maxAnswer       = 1 << 20 // bytes; a hundred refusals have less
+	maxAnswer       = 1 << 20 // bytes; a hundred refusals take less
 )
 
 // httpTransport speaks HTTP/1.1, and HTTP/2 over TLS.
@@ -41,7 +41,7 @@ func newHTTPTransport(c Config, addresses []wire.Address) *httpTransport {
 	if c.TLS != nil {
 		t.TLSClientConfig = c.TLS.Clone()
 	}
-	// A daemon does not redirect.
+	// Daemons do not redirect.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &httpTransport{config: c, addresses: addresses, client: &http.Client{Transport: t, CheckRedirect: stay}}
 }
@@ -86,7 +86,7 @@ func (t *httpTransport) try(ctx context.Context, to int, w *write) attempt {
 		return attempt{err: fmt.Errorf("read the answer: %w", err), again: true, unknown: true}
 	}
 	a := readAnswer(resp, body, len(w.readings))
-	if problem, ok := errors.AsType[*telemetry.Error](a.err); ok && w.gzipped && problem.Code == codeRatio { // it is too regular to be compressed; nothing was stored
+	if problem, ok := errors.AsType[*telemetry.Error](a.err); ok && w.gzipped && problem.Code == codeRatio { // the content compresses too well; nothing was stored
 		w.body, w.gzipped = telemetry.AppendNDJSON(nil, w.readings), false
 		return t.try(ctx, to, w)
 	}
@@ -99,7 +99,7 @@ func (t *httpTransport) fill(w *write) error {
 	if w.body != nil {
 		return nil
 	}
-	const usual = 128 // bytes of a reading
+	const usual = 128 // bytes per reading
 	body := telemetry.AppendNDJSON(make([]byte, 0, usual*len(w.readings)), w.readings)
 	if !t.config.Gzip {
 		w.body = body
@@ -118,7 +118,7 @@ func (t *httpTransport) fill(w *write) error {
 	return nil
 }
 
-// do sends a request with the token. Without a response, the attempt says why.
+// do sends a request with the token. If there is no response, the attempt says why.
 func (t *httpTransport) do(req *http.Request) (*http.Response, attempt) {
 	req.Header.Set("User-Agent", userAgent)
 	if t.config.Token != nil {
@@ -143,7 +143,7 @@ func (t *httpTransport) do(req *http.Request) (*http.Response, attempt) {
 
 const userAgent = "brim-client"
 
-// readAnswer interprets the answer to so many readings.
+// readAnswer interprets the answer to a request with this number of readings.
 func readAnswer(resp *http.Response, body []byte, readings int) attempt {
 	switch resp.StatusCode {
 	case http.StatusOK, http.StatusAccepted, http.StatusMultiStatus, http.StatusBadRequest, http.StatusForbidden:
@@ -152,7 +152,7 @@ func readAnswer(resp *http.Response, body []byte, readings int) attempt {
 			return attempt{result: r}
 		}
 		if resp.StatusCode < http.StatusBadRequest {
-			// Without counts it is a proxy's, such as a page that asks for a password.
+			// Without counts it comes from a proxy, such as a page that asks for a password.
 			return attempt{err: fmt.Errorf("read the answer: %w", err), again: !errors.Is(err, wire.ErrImpossible), unknown: true}
 		}
 	}
@@ -162,12 +162,12 @@ func readAnswer(resp *http.Response, body []byte, readings int) attempt {
 // errTooLarge is the error of a proxy that limits the size of requests.
 var errTooLarge = errors.New("the request is too large")
 
-// readProblem interprets an answer that is not about single readings.
+// readProblem interprets an error for the whole request.
 func readProblem(resp *http.Response, body []byte) attempt {
 	var problem struct{ Code, Message string }
 	_ = json.Unmarshal(body, &problem)
 	after := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
-	if problem.Code == "" { // a proxy answered, perhaps until the daemon is back
+	if problem.Code == "" { // from a proxy, perhaps until the daemon is back
 		again := resp.StatusCode >= http.StatusBadRequest
 		err := fmt.Errorf("the answer is %d %s, not from a daemon", resp.StatusCode, http.StatusText(resp.StatusCode))
 		switch resp.StatusCode {
@@ -181,8 +181,8 @@ func readProblem(resp *http.Response, body []byte) attempt {
 	return wayOf(&telemetry.Error{Kind: kindOf(resp.StatusCode), Code: problem.Code, Message: problem.Message, RetryAfter: after})
 }
 
-// kindOf returns the kind of a daemon's error. A 502 is a proxy's, which may have
-// forwarded the request.
+// kindOf returns the kind of a daemon's error. A 502 comes from a proxy, which
+// may have forwarded the request.
 func kindOf(status int) telemetry.ErrorKind {
 	kind, known := map[int]telemetry.ErrorKind{
 		http.StatusUnauthorized:          telemetry.Unauthenticated,
@@ -204,7 +204,7 @@ func kindOf(status int) telemetry.ErrorKind {
 	return kind // or Internal, which is 0
 }
 
-// parseAnswer decodes a daemon's answer to so many readings.
+// parseAnswer decodes a daemon's answer to a request with this number of readings.
 func parseAnswer(body []byte, readings int) (Result, error) {
 	var a struct {
 		Accepted, Rejected *int
@@ -228,7 +228,7 @@ func parseAnswer(body []byte, readings int) (Result, error) {
 	return r, checkRefused(r.Refused, readings)
 }
 
-// checkRefused checks that an answer names readings of its request.
+// checkRefused checks that an answer only names readings of its request.
 func checkRefused(refused []Refused, readings int) error {
 	for _, e := range refused {
 		if e.Index < 0 || e.Index >= readings {

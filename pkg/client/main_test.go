@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// journal keeps what the door gives it, and knows keys as the real one does.
+// journal keeps what the server appends, and recognizes keys like the real one.
 type journal struct {
 	mu      sync.Mutex
 	all     []telemetry.Reading
@@ -30,11 +30,11 @@ type journal struct {
 	wants   []telemetry.Ack
 	keys    map[string]keptAnswer
 	calls   int
-	fail    []error       // of the next calls
-	block   chan struct{} // if not nil, Append waits for it or for its context
+	fail    []error       // errors of the next calls
+	block   chan struct{} // if set, Append waits for it or for its context
 	forget  bool
 	begun   chan struct{} // closed when a call begins to wait
-	reach   telemetry.Ack // empty: what was wanted
+	reach   telemetry.Ack // empty: as requested
 }
 
 type keptAnswer struct {
@@ -42,8 +42,8 @@ type keptAnswer struct {
 	hash    uint64
 }
 
-// Repeat is called for requests whose readings are all refused, which never
-// happens here.
+// Repeat is called for requests with only refused readings, which do not occur
+// here.
 func (j *journal) Repeat(context.Context, batch.Request) (batch.Receipt, error) {
 	return batch.Receipt{}, nil
 }
@@ -97,7 +97,7 @@ func (j *journal) Append(ctx context.Context, b *batch.Batch, r batch.Request) (
 	return receipt, nil
 }
 
-// taken returns all readings so far.
+// taken returns all readings accepted so far.
 func (j *journal) taken() []telemetry.Reading {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -110,7 +110,7 @@ func (j *journal) set(change func()) {
 	change()
 }
 
-// A daemon is a door behind which a journal keeps everything, on real ports.
+// A daemon is an ingest server on real ports, with a journal that keeps everything.
 type daemon struct {
 	journal    *journal
 	http, grpc string // addresses
@@ -151,8 +151,8 @@ func newDaemon(change ...func(*ingest.Config)) (d *daemon, stop func() error, er
 	stop = func() error {
 		web.CloseClientConnections()
 		web.Close()
-		door.Stop()        // which ends calls
-		_ = server.Close() // its connections are all that it has
+		door.Stop()        // ends calls
+		_ = server.Close() // there is nothing but its connections
 		err := <-served
 		door.Wait()
 		if errors.Is(err, http.ErrServerClosed) {
@@ -183,7 +183,7 @@ func listen(t testing.TB, where string) net.Listener {
 	return l
 }
 
-// newClient returns a client that does not wait long between attempts.
+// newClient returns a client with short pauses between attempts.
 func newClient(t testing.TB, address string, change ...func(*Config)) *Client {
 	t.Helper()
 	config := Config{Addresses: []string{address}, Timeout: 20 * time.Second, BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond, RetryFor: time.Minute}
@@ -203,7 +203,7 @@ func everyWay(t *testing.T, test func(t *testing.T, address func(*daemon) string
 	t.Run("grpc", func(t *testing.T) { t.Parallel(); test(t, func(d *daemon) string { return d.grpc }) })
 }
 
-// webServer answers everything with handle.
+// webServer answers every request with handle.
 func webServer(t testing.TB, handle http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(handle)

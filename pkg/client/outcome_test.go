@@ -18,7 +18,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestAQuotaOfRequestsLosesNothing has a daemon that refuses calls beyond its quota.
+// TestAQuotaOfRequestsLosesNothing: the daemon refuses calls beyond its quota.
 func TestAQuotaOfRequestsLosesNothing(t *testing.T) {
 	t.Parallel()
 	everyWay(t, func(t *testing.T, address func(*daemon) string) {
@@ -39,7 +39,7 @@ func TestAQuotaOfRequestsLosesNothing(t *testing.T) {
 	})
 }
 
-// large returns a request of so many bytes and more.
+// large returns readings for a request of at least this size.
 func large(size int) []telemetry.Reading {
 	text := strings.Repeat("x", 1000)
 	var fields []telemetry.Field
@@ -53,8 +53,8 @@ func large(size int) []telemetry.Reading {
 	return all
 }
 
-// TestARequestThatIsTooLargeDisturbsNoOther sends what gRPC itself refuses, while another
-// request is being taken.
+// TestARequestThatIsTooLargeDisturbsNoOther: gRPC itself refuses it while another request
+// is being processed.
 func TestARequestThatIsTooLargeDisturbsNoOther(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ limit, size int64 }{
@@ -91,7 +91,7 @@ func TestARequestThatIsTooLargeDisturbsNoOther(t *testing.T) {
 	}
 }
 
-// TestWhatInflatesTooFarIsSentAsItIs has a message that a daemon does not inflate.
+// TestWhatInflatesTooFarIsSentAsItIs: the daemon refuses to inflate a message.
 func TestWhatInflatesTooFarIsSentAsItIs(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t, func(c *ingest.Config) { c.MaxInflateRatio = 2 })
@@ -119,7 +119,7 @@ func TestWhatInflatesTooFarIsSentAsItIs(t *testing.T) {
 	assert.Len(t, d.journal.taken(), 5)
 }
 
-// TestWhatInflatesTooFarIsSentAsItIsOverHTTP is the same for the body of a request.
+// TestWhatInflatesTooFarIsSentAsItIsOverHTTP does the same with a request's body.
 func TestWhatInflatesTooFarIsSentAsItIsOverHTTP(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t, func(c *ingest.Config) { c.MaxInflateRatio = 2 })
@@ -131,7 +131,7 @@ func TestWhatInflatesTooFarIsSentAsItIsOverHTTP(t *testing.T) {
 	assert.Len(t, d.journal.taken(), len(all))
 }
 
-// TestATokenThatIsNotThereYetIsWaitedFor has a source that fails while a secret is
+// TestATokenThatIsNotThereYetIsWaitedFor: the source fails while a secret is
 // replaced.
 func TestATokenThatIsNotThereYetIsWaitedFor(t *testing.T) {
 	t.Parallel()
@@ -178,7 +178,7 @@ func TestCloseEndsASourceOfTokensThatHangs(t *testing.T) {
 	})
 }
 
-// TestABalancerThatLostItsDaemonIsNotLeft has a proxy that gives its own reason.
+// TestABalancerThatLostItsDaemonIsNotLeft: a proxy answers with its own reason.
 func TestABalancerThatLostItsDaemonIsNotLeft(t *testing.T) {
 	t.Parallel()
 	first := newAnswers(t, say(http.StatusBadGateway, `{"code":"upstream","message":"m"}`), say(200, taken2))

@@ -23,7 +23,7 @@ type attempt struct {
 	after   time.Duration // to wait, as the daemon asked
 }
 
-// A task can be repeated. Its error is an *Error.
+// A task is repeatable. Its error is an *Error.
 type task struct {
 	key       string
 	repeating func()
@@ -33,7 +33,7 @@ type task struct {
 // errNoAnswer is the cause of a context whose attempt has timed out.
 var errNoAnswer = fmt.Errorf("no answer came in time: %w", context.DeadlineExceeded)
 
-// repeat tries until it succeeds, or trying again makes no sense.
+// repeat retries until the task succeeds or retrying is pointless.
 func (c *Client) repeat(ctx context.Context, retryFor time.Duration, t task) attempt {
 	start := time.Now()
 	var unknownSince time.Time // when the first attempt with an unknown outcome began; zero: there was none
@@ -41,7 +41,7 @@ func (c *Client) repeat(ctx context.Context, retryFor time.Duration, t task) att
 	failed := func(err error) attempt {
 		return attempt{err: &Error{Unknown: !unknownSince.IsZero(), Key: t.key, Address: c.addresses[to].Base, Attempts: tried, Err: err}}
 	}
-	for stay := false; ; { // whether only the last address knows the key
+	for stay := false; ; { // stay: only the last address knows the key
 		if ctx.Err() != nil { // do not even start
 			return failed(context.Cause(ctx))
 		}
@@ -53,7 +53,7 @@ func (c *Client) repeat(ctx context.Context, retryFor time.Duration, t task) att
 		limited, cancel := context.WithTimeoutCause(ctx, c.config.Timeout, errNoAnswer)
 		a := t.try(limited, to)
 		if a.unknown && a.again && isOver(limited) && !errors.Is(a.err, context.DeadlineExceeded) {
-			a.err = fmt.Errorf("%w: %w", errNoAnswer, a.err) // the daemon knows the deadline, and may notice first that it has passed
+			a.err = fmt.Errorf("%w: %w", errNoAnswer, a.err) // the daemon knows the deadline, and may notice its end first
 		}
 		cancel()
 		if a.err == nil {
@@ -99,7 +99,7 @@ func isOver(ctx context.Context) bool {
 }
 
 // jitter returns a random time ("full jitter"), so that clients that failed together
-// do not return together.
+// do not retry together.
 func jitter(c Config, tried int) time.Duration {
 	most := c.BackoffMax
 	if shift := tried - 1; shift < 32 && c.BackoffMin<<shift > 0 {
@@ -123,10 +123,10 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// maxRetryAfter bounds what a daemon or a proxy may ask for.
+// maxRetryAfter bounds the wait that a daemon or a proxy may request.
 const maxRetryAfter = 24 * time.Hour
 
-// parseRetryAfter parses a Retry-After in seconds or as a date; 0: it is invalid.
+// parseRetryAfter parses a Retry-After in seconds or as a date; 0: invalid.
 func parseRetryAfter(text string, now time.Time) time.Duration {
 	text = strings.TrimSpace(text)
 	if seconds, err := strconv.ParseUint(text, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
@@ -138,7 +138,7 @@ func parseRetryAfter(text string, now time.Time) time.Duration {
 	return 0
 }
 
-// wayOf says whether to repeat after an error of a daemon.
+// wayOf says whether to retry after an error of a daemon.
 func wayOf(e *telemetry.Error) attempt {
 	a := attempt{err: e, after: e.RetryAfter}
 	switch e.Kind {
@@ -148,7 +148,7 @@ func wayOf(e *telemetry.Error) attempt {
 		a.again, a.unknown = true, true
 	case telemetry.Internal:
 		a.unknown = true
-	default: // nothing was stored, and repeating will not help
+	default: // nothing was stored, and retrying will not help
 	}
 	return a
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// script is a transport that gives what it is told to, without a network.
+// script is a transport with scripted outcomes and no network.
 type script struct {
 	attempts []attempt
-	at       []time.Duration // of each attempt, since the first
+	at       []time.Duration // of each attempt, relative to the first
 	to       []int
 	start    time.Time
 }
@@ -34,8 +34,8 @@ func (s *script) try(_ context.Context, to int, w *write) attempt {
 
 func (s *script) close() error { return nil }
 
-// scripted returns a client of two addresses whose attempts go so; the last one
-// for ever.
+// scripted returns a client with two addresses whose attempts end as given; the
+// last outcome repeats forever.
 func scripted(t *testing.T, change func(*Config), attempts ...attempt) (*Client, *script) {
 	t.Helper()
 	config := Config{Addresses: []string{"http://a", "http://b"}}
@@ -165,7 +165,7 @@ func TestRetryAfterIsRead(t *testing.T) {
 	}
 }
 
-// pastDeadline is a context whose deadline has passed, and whose timer is late.
+// pastDeadline is a context whose deadline has passed, but whose timer is late.
 type pastDeadline struct{ context.Context }
 
 func (pastDeadline) Deadline() (time.Time, bool) { return time.Now().Add(-time.Nanosecond), true }

@@ -73,8 +73,8 @@ func TestWhatCannotBeSentIsNamed(t *testing.T) {
 	}
 }
 
-// TestRefusedReadingsAreNamed has two that the daemon refuses, and two that cannot
-// even be written down.
+// TestRefusedReadingsAreNamed: the daemon refuses two, and two others cannot even
+// be encoded.
 func TestRefusedReadingsAreNamed(t *testing.T) {
 	t.Parallel()
 	everyWay(t, func(t *testing.T, address func(*daemon) string) {
@@ -109,7 +109,7 @@ func TestWhenAllAreRefusedNothingIsRepeated(t *testing.T) {
 	everyWay(t, func(t *testing.T, address func(*daemon) string) {
 		d := startDaemon(t)
 		c := newClient(t, address(d))
-		for _, key := range []string{"", "mine"} { // over gRPC by stream, and by a call of its own
+		for _, key := range []string{"", "mine"} { // over gRPC by a stream, and by a separate call
 			result, err := c.Send(t.Context(), Request{Readings: []telemetry.Reading{{Sensor: "s"}, one("", 1)}, Key: key})
 			var refused *RefusedError
 			require.ErrorAs(t, err, &refused, key)
@@ -149,7 +149,7 @@ func TestRequestsAreRetriedUntilADaemonAcceptsThem(t *testing.T) {
 	everyWay(t, func(t *testing.T, address func(*daemon) string) {
 		for _, key := range []string{"", "mine"} {
 			d := startDaemon(t)
-			// The first two take nothing, the third is not known.
+			// The first two accept nothing; the outcome of the third is unknown.
 			d.journal.fail = []error{
 				telemetry.Errorf(telemetry.TooSlow, "body_too_slow", "too slow"), telemetry.Errorf(telemetry.TooSlow, "body_too_slow", "too slow"),
 				telemetry.Errorf(telemetry.UnknownOutcome, "outcome_unknown", "not known"),
@@ -186,7 +186,7 @@ func TestAKeyOfTheCallersIsUsed(t *testing.T) {
 	everyWay(t, func(t *testing.T, address func(*daemon) string) {
 		d := startDaemon(t)
 		request := Request{Readings: weather("s", 2), Key: "file 7"}
-		for i := range 3 { // of which each could be another process
+		for i := range 3 { // each could be another process
 			result, err := newClient(t, address(d)).Send(t.Context(), request)
 			require.NoError(t, err)
 			assert.Equal(t, 2, result.Accepted)

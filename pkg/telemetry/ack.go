@@ -12,7 +12,7 @@ const (
 	Stored Ack = "stored"
 )
 
-// ParseAck returns the level that s names.
+// ParseAck parses a level.
 func ParseAck(s string) (Ack, error) {
 	switch a := Ack(s); a {
 	case Journaled, Stored:

@@ -5,35 +5,35 @@ import (
 	"sync/atomic"
 )
 
-// A Budget bounds the bytes that one answer may read. Stores take the bytes of
-// the documents they fetch out of it with Spend. It is safe for concurrent use.
+// A Budget limits the bytes that one answer may read. Stores charge it with
+// Spend for the documents they fetch. It is safe for concurrent use.
 type Budget struct {
 	limit int64
 	spent atomic.Int64
 }
 
-// NewBudget returns a budget of so many bytes; 0: any number.
+// NewBudget returns a budget of a number of bytes; 0: unlimited.
 func NewBudget(bytes int64) *Budget { return &Budget{limit: bytes} }
 
-// Spent returns the bytes that were taken out.
+// Spent returns the bytes charged so far.
 func (b *Budget) Spent() int64 { return b.spent.Load() }
 
-// Add takes so many bytes out, even if fewer are left.
+// Add charges bytes, even if fewer are left.
 func (b *Budget) Add(bytes int64) { b.spent.Add(bytes) }
 
-// Limit returns the bytes that the budget began with; 0: any number.
+// Limit returns the initial bytes; 0: unlimited.
 func (b *Budget) Limit() int64 { return b.limit }
 
 type budgetKey struct{}
 
-// WithBudget returns a context whose questions to a store come out of the budget.
+// WithBudget returns a context whose store queries are charged to the budget.
 func WithBudget(ctx context.Context, b *Budget) context.Context {
 	return context.WithValue(ctx, budgetKey{}, b)
 }
 
-// Spend says that so many bytes of documents were fetched, or unfolded, for the
-// answer that ctx belongs to. It returns an *Error with CodeTooCostly once that is
-// more than the budget allows; without a budget nothing is too much.
+// Spend charges the budget of ctx, if any, for documents that were fetched, or
+// decoded, for an answer. It returns an *Error with CodeTooCostly once the budget
+// is exceeded.
 func Spend(ctx context.Context, bytes int) error {
 	b, ok := ctx.Value(budgetKey{}).(*Budget)
 	if !ok {
@@ -45,5 +45,5 @@ func Spend(ctx context.Context, bytes int) error {
 	return nil
 }
 
-// CodeTooCostly is the code of a question that is refused for what it would cost.
+// CodeTooCostly is the code for a query that is refused because of its cost.
 const CodeTooCostly = "query_too_costly"

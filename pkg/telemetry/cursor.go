@@ -12,18 +12,18 @@ const (
 	// more has it as a trailer, which is empty on the last page, so that clients notice if a proxy
 	// removes trailers; nginx does.
 	AfterHeader = "Brim-After"
-	// IncompleteHeader names the daemons that could not be asked for readings that they have
-	// acknowledged and not stored yet.
+	// IncompleteHeader names the daemons that could not be asked for their acknowledged but
+	// unstored readings.
 	IncompleteHeader = "Brim-Incomplete"
 
-	// LongAnswer is in bytes.
+	// LongAnswer is a size in bytes.
 	LongAnswer = 256 << 10
 )
 
 // A Cursor says where a page of a sensor's readings begins: a time, and how many readings of that
 // time were on earlier pages, usually none. The order of readings of one millisecond is not stable:
 // it changes when they are stored, and readings of another daemon may come in between. So a page
-// ends before a millisecond whose readings do not all fit, unless they are more than a page.
+// ends before a millisecond whose readings do not all fit, unless they exceed a whole page.
 type Cursor struct {
 	Set    bool  // false: the beginning, or that there is no next page
 	Millis int64 // since the epoch

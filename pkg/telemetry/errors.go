@@ -7,17 +7,17 @@ import (
 )
 
 // ErrorKind is why a whole request failed. Each kind has one HTTP status and
-// one gRPC code; the table is in internal/ingest.
+// one gRPC code; see the table in internal/ingest.
 type ErrorKind uint8
 
 // The kinds of error. Everything else is Internal.
 const (
-	Internal        ErrorKind = iota // a defect of ours
+	Internal        ErrorKind = iota // a bug in Brim
 	Invalid                          // the request makes no sense; repeating it will not help
 	TooSlow                          // the request arrived too slowly; nothing was accepted
 	TooLarge                         // a limit on size or number was exceeded
-	Unsupported                      // a media type or encoding that is not known
-	NotAcceptable                    // none of the media types that are accepted is available
+	Unsupported                      // unknown media type or encoding
+	NotAcceptable                    // none of the accepted media types is available
 	NotFound                         // no such stream or sensor
 	Conflict                         // the same idempotency key with another body
 	Unauthenticated                  // the sender is unknown; repeat it with a token or a certificate
@@ -53,7 +53,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// KindOf returns the kind of err, Internal where it has none.
+// KindOf returns the kind of err, or Internal.
 func KindOf(err error) ErrorKind {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind

@@ -12,9 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// AppendJSON appends the reading in the form in which the HTTP API returns it. Doubles
-// keep a decimal point or an exponent, so that reading them back does not make integers
-// of them.
+// AppendJSON appends the reading in the format of the HTTP API. Doubles keep a decimal
+// point or an exponent, so that they are not read back as integers.
 func (r Reading) AppendJSON(dst []byte) []byte {
 	dst = appendString(append(dst, `{"sensorId":`...), r.Sensor)
 	dst = append(dst, `,"ts":"`...)
@@ -22,10 +21,10 @@ func (r Reading) AppendJSON(dst []byte) []byte {
 	return r.appendContent(append(dst, '"'))
 }
 
-// AppendNDJSON appends the body of a request: an object for each reading, with a line
-// break between them, and the time in milliseconds. A reading without a time has no ts.
-// Strings that are not UTF-8 are changed, and a number that is not finite makes a line
-// that the daemon refuses.
+// AppendNDJSON appends a request body: one object per reading, separated by line
+// breaks, with the time in milliseconds. A reading without a time has no ts. Invalid
+// UTF-8 is replaced, and a number that is not finite makes a line that the daemon
+// refuses.
 func AppendNDJSON(dst []byte, readings []Reading) []byte {
 	for i := range readings {
 		r := &readings[i]
@@ -69,8 +68,8 @@ func (r *Reading) appendContent(dst []byte) []byte {
 // MarshalJSON implements json.Marshaler.
 func (r Reading) MarshalJSON() ([]byte, error) { return r.AppendJSON(nil), nil }
 
-// UnmarshalJSON implements json.Unmarshaler: it reads the form that the HTTP API returns,
-// and ignores members that a reading does not have. Numbers with a decimal point or an
+// UnmarshalJSON implements json.Unmarshaler: it reads the format of the HTTP API, and
+// ignores members that a reading does not have. Numbers with a decimal point or an
 // exponent are doubles, others are integers.
 func (r *Reading) UnmarshalJSON(text []byte) error {
 	var given struct {
@@ -123,7 +122,7 @@ func eachMember(text []byte, see func(name string, value json.Token) error) erro
 		if err != nil {
 			return err
 		}
-		name, _ := key.(string) // a key always is a string
+		name, _ := key.(string) // keys are always strings
 		if err := see(name, value); err != nil {
 			return err
 		}
@@ -131,7 +130,7 @@ func eachMember(text []byte, see func(name string, value json.Token) error) erro
 	return nil
 }
 
-// UnmarshalJSON implements json.Unmarshaler, as Reading.UnmarshalJSON does for values.
+// UnmarshalJSON implements json.Unmarshaler, like Reading.UnmarshalJSON for values.
 func (v *Value) UnmarshalJSON(text []byte) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -160,7 +159,7 @@ func valueOf(t json.Token) (Value, error) {
 	return Value{}, errors.New("its value is not a number, a boolean or a string")
 }
 
-// AppendJSON appends the value alone.
+// AppendJSON appends only the value.
 func (v Value) AppendJSON(dst []byte) []byte {
 	switch v.kind {
 	case Int:
@@ -173,10 +172,11 @@ func (v Value) AppendJSON(dst []byte) []byte {
 	return appendFloat(dst, v.Float())
 }
 
-// appendFloat appends the shortest text that is read back as v. Most measured values
-// have at most three decimals, for which two integers take a third of strconv's time.
+// appendFloat appends the shortest text that parses as v. Most measured values have
+// at most three decimals; formatting them as two integers takes a third of strconv's
+// time.
 func appendFloat(dst []byte, v float64) []byte {
-	const decimals, below = 1000, 1e6 // from there on strconv writes an exponent
+	const decimals, below = 1000, 1e6 // from there on strconv uses an exponent
 	if scaled := math.Round(v * decimals); math.Abs(v) < below && scaled/decimals == v && scaled != 0 {
 		n := int64(scaled)
 		if n < 0 {
@@ -211,7 +211,7 @@ func appendString(dst []byte, s string) []byte {
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c < ' ', c >= utf8.RuneSelf, c == '"', c == '\\', c == '<', c == '>', c == '&':
-			b, _ := json.Marshal(s) // a string always can be
+			b, _ := json.Marshal(s) // strings can always be encoded
 			return append(dst, b...)
 		}
 	}

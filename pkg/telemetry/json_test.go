@@ -64,8 +64,7 @@ func TestReadingsComeBackFromJSON(t *testing.T) {
 	}
 }
 
-// FuzzReadingsComeBack checks that a reading that can be read is the same when it is written
-// and read again.
+// FuzzReadingsComeBack: a reading that can be parsed is unchanged by a round trip.
 func FuzzReadingsComeBack(f *testing.F) {
 	for _, text := range []string{
 		`{"sensorId":"s","ts":"2026-01-02T12:00:00.000Z","fields":{"a":true,"b":"x","c":1e3},"tags":{"site":"north"}}`,

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// EscapeName percent-encodes a field or tag name that other systems allow and CheckFieldName
-// does not. As in URLs, a byte becomes a percent sign and two hexadecimal digits.
+// EscapeName percent-encodes field and tag names that CheckFieldName rejects but other
+// systems allow. As in URLs, a byte becomes a percent sign and two hexadecimal digits.
 //
 //	http.requests  http%2Erequests    $x      %24x
 //	a%             a%25               sensor  %73ensor    (ts, sensor, _id: the first byte)

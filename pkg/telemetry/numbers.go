@@ -6,7 +6,7 @@ import (
 )
 
 // CompareNumbers compares integers and doubles by value, without rounding large
-// integers: MongoDB's order of numbers.
+// integers, in MongoDB's order.
 func CompareNumbers(a, b Value) int {
 	switch aInt, bInt := a.Kind() == Int, b.Kind() == Int; {
 	case aInt && bInt:
@@ -21,7 +21,7 @@ func CompareNumbers(a, b Value) int {
 }
 
 func compareMixed(i int64, f float64) int {
-	const beyond = 1 << 63 // the least double that is above all integers
+	const beyond = 1 << 63 // the least double above all integers
 	switch {
 	case f >= beyond:
 		return -1

@@ -12,34 +12,34 @@ type Query struct {
 	Sensor   string
 	From, To int64
 	Limit    int // of readings, a hint; 0: none
-	Expected int // readings that will probably be taken if there is no Limit, a hint; 0: all
-	// Fields are the names of the fields that are needed, a hint: others may be missing in
-	// readings. Nil: all.
+	Expected int // expected number of readings if there is no Limit, a hint; 0: all
+	// Fields are the names of the needed fields, a hint: readings may lack others. Nil:
+	// all.
 	Fields []string
-	// Transient says that the caller needs the Fields of a reading only until it takes the next
-	// one, a hint: the source may use their memory again.
+	// Transient is a hint that the caller needs a reading's Fields only until it takes the next
+	// one: the source may reuse their memory.
 	Transient bool
 	// LastWins asks for one reading per time, with the last value of each field. Only a
 	// source that knows the order of arrival supports it.
 	LastWins bool
-	// Hidden are collections whose readings are being copied into that of the source. The answer
-	// leaves out these copies.
+	// Hidden are collections whose readings are being copied into the source's. The answer omits
+	// these copies.
 	Hidden []string
 	// Unstored are readings of the sensor that were acknowledged and may not be
-	// stored yet, in the order of their sequences. The answer has those that are not
-	// stored among the others, each once. They are collected before MongoDB is asked,
-	// so that a reading that is stored meanwhile is not missed.
+	// stored yet, in the order of their sequences. The answer includes those that are
+	// not stored, each once. They must be collected before MongoDB is queried, so
+	// that a reading stored in between is not missed.
 	Unstored []Unstored
 }
 
-// An Unstored is a reading that was acknowledged, with what tells whether it is
-// stored by now.
+// An Unstored is an acknowledged reading, with what is needed to find out
+// whether it is stored by now.
 type Unstored struct {
 	Session     string
 	Sequence    uint64
 	Arrival     int64         // of its request, in milliseconds since the epoch
 	Granularity time.Duration // of the bucket that it goes to
-	Target      string        // how it is stored, as the journal says; empty: not known
+	Target      string        // how it is stored, according to the journal; empty: unknown
 	Reading     Reading
 }
 
@@ -48,17 +48,17 @@ type Unstored struct {
 type SummaryQuery struct {
 	Query
 	Every  int64 // length of a step in milliseconds; steps are aligned to the epoch
-	Offset int64 // by which steps begin later than that, from 0 to Every
+	Offset int64 // delay of the steps relative to that, from 0 to Every
 
-	// Readings, if set, yields the readings to sum up, in place of those that the source
-	// stores. They are in time order.
+	// Readings, if set, yields the readings to summarize, in time order, instead of the
+	// source's.
 	Readings func(context.Context, Query) iter.Seq2[Reading, error]
-	// Gone asks for something else: the steps of rollups within the span that count readings
-	// which have expired. Every and Offset are ignored.
+	// Gone requests something else: the steps of rollups within the span that count expired
+	// readings. Every and Offset are ignored.
 	Gone bool
 }
 
-// A Summary of the readings in one step. Steps without readings have none.
+// A Summary summarizes the readings in one step. Steps without readings have none.
 type Summary struct {
 	Start  int64 // of the step, in milliseconds since the epoch
 	Count  int64 // readings
@@ -67,11 +67,11 @@ type Summary struct {
 	First, Last int64 // times of readings; only in an answer to Gone
 }
 
-// A FieldSummary is of one field's numbers; booleans and strings have none.
+// A FieldSummary is about a field's numbers, not booleans and strings.
 type FieldSummary struct {
 	Name     string
-	N        int64 // readings in which the field is a number
-	Min, Max Value // as they came
+	N        int64 // readings with a number in the field
+	Min, Max Value // unconverted
 	Sum      float64
 
 	First, Last Value // only in an answer to Gone
@@ -82,15 +82,15 @@ func (f FieldSummary) Mean() float64 { return f.Sum / float64(f.N) }
 
 // A SensorQuery asks for the sensors of a stream in the order of their ids' bytes.
 type SensorQuery struct {
-	Prefix string // that ids begin with
-	After  string // ids behind this one only
+	Prefix string // of ids
+	After  string // only ids after this one
 	Limit  int    // of sensors, a hint; 0: none
 
-	// Only what knows sensors by their tags observes these: see Sensor.Matches.
+	// Ignored by sources that do not know sensors' tags: see Sensor.Matches.
 	Tags   []Matcher // of tags
 	Sensor []Matcher // of ids
 	// Fields is a hint: sensors without a number or boolean in any of these fields may be
-	// left out. Empty: none may.
+	// omitted. Empty: none may.
 	Fields []string
 }
 

@@ -28,7 +28,7 @@ type Tag struct {
 	Name, Value string
 }
 
-// Kind says which of the four forms a Value has.
+// Kind is the type of a Value.
 type Kind uint8
 
 // The kinds of value. Numbers (Float, Int) have statistics in bucket
@@ -40,7 +40,7 @@ const (
 	Text // UTF-8, at most 1 KiB
 )
 
-// String names the kind as error messages do.
+// String returns the kind's name in error messages.
 func (k Kind) String() string {
 	switch k {
 	case Float:
@@ -82,7 +82,7 @@ func BoolValue(v bool) Value {
 	return Value{kind: Bool}
 }
 
-// Kind says which of the accessors below is meaningful.
+// Kind says which of the following accessors is meaningful.
 func (v Value) Kind() Kind { return v.kind }
 
 // Float returns the double of a Float value.
@@ -97,7 +97,7 @@ func (v Value) Bool() bool { return v.bits != 0 }
 // Text returns the string of a Text value.
 func (v Value) Text() string { return v.text }
 
-// Any returns it as a float64, an int64, a bool or a string.
+// Any returns a float64, an int64, a bool or a string.
 func (v Value) Any() any {
 	switch v.kind {
 	case Int:
@@ -111,11 +111,11 @@ func (v Value) Any() any {
 	}
 }
 
-// TimeFormat is how Brim writes every timestamp: UTC, always three decimals.
+// TimeFormat is the format of all timestamps that Brim writes: UTC, always three decimals.
 const TimeFormat = "2006-01-02T15:04:05.000Z"
 
 // AppendTime appends a time in TimeFormat. It takes a third of the time of AppendFormat,
-// which is quick for RFC 3339 alone.
+// which is only fast for RFC 3339.
 func AppendTime(dst []byte, t time.Time) []byte {
 	t = t.UTC()
 	dst = t.AppendFormat(dst, time.RFC3339)

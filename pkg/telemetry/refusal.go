@@ -7,7 +7,7 @@ import (
 )
 
 // Code names the rule that a refused reading broke. The set is closed: each
-// code is also a value of the label reason in brim_ingest_rejected_total.
+// code is also a value of the label reason of brim_ingest_rejected_total.
 type Code string
 
 // The codes of refusal.
@@ -38,7 +38,7 @@ const (
 	StoreRefused    Code = "store_refused"     // MongoDB refused this reading's content
 )
 
-// Codes returns every code of refusal, in the order of their declaration.
+// Codes returns every code of refusal, in order of declaration.
 func Codes() []Code {
 	return []Code{
 		Malformed, UnknownKey, DuplicateKey, SensorMissing, SensorInvalid, TimeInvalid, TimeOutOfRange, TimeExpired,
@@ -61,8 +61,8 @@ func Refuse(code Code, format string, args ...any) *Refusal {
 // Error implements error.
 func (r *Refusal) Error() string { return string(r.Code) + ": " + r.Message }
 
-// FormatMillis writes milliseconds since the epoch as TimeFormat does; what
-// lies outside the years 0 to 9999 is written as the bare number.
+// FormatMillis formats milliseconds since the epoch in TimeFormat, or as a bare
+// number outside the years 0 to 9999.
 func FormatMillis(ms int64) string {
 	t := time.UnixMilli(ms).UTC()
 	if y := t.Year(); y < 0 || y > 9999 {

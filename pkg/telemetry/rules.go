@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what a reading may hold.
+// Limits of a reading.
 const (
 	MaxSensorBytes = 1 << 10
 	MaxNameBytes   = 128
@@ -44,7 +44,7 @@ func CheckFieldName(name []byte) *Refusal { return checkName("field", FieldName,
 // CheckTagName returns why name cannot name a tag, or nil.
 func CheckTagName(name []byte) *Refusal { return checkName("tag", TagName, name) }
 
-// checkName holds the rules of a BSON key that Brim can address by path.
+// checkName implements the rules for BSON keys that Brim can address by path.
 func checkName(what string, code Code, name []byte) *Refusal {
 	switch {
 	case len(name) == 0:
@@ -89,18 +89,18 @@ func checkText(what string, code Code, name, v []byte) *Refusal {
 	return nil
 }
 
-// TimeRange is the span of timestamps that a stream accepts, in milliseconds
+// TimeRange is the range of timestamps that a stream accepts, in milliseconds
 // since the epoch, both ends included.
 type TimeRange struct {
-	Earliest int64 // that any stream accepts
-	Oldest   int64 // later than Earliest where the stream has a retention
+	Earliest int64 // for any stream
+	Oldest   int64 // later than Earliest if the stream has a retention
 	Newest   int64
-	// Unit is the unit of the timestamps as they were sent, a precision of line
-	// protocol; empty: milliseconds, and a request cannot name another unit.
+	// Unit is the unit in which the timestamps were sent, a precision of line
+	// protocol; empty: milliseconds, and a request cannot specify another unit.
 	Unit string
 }
 
-// CheckTime returns why ms lies outside the range, or nil.
+// CheckTime returns why ms is outside the range, or nil.
 func (r TimeRange) CheckTime(ms int64) *Refusal {
 	switch {
 	case ms < r.Earliest || ms < 0:
@@ -113,7 +113,7 @@ func (r TimeRange) CheckTime(ms int64) *Refusal {
 	return nil
 }
 
-// timeUnits are the units that clients confuse, and their nanoseconds.
+// timeUnits are units that clients confuse, with their nanoseconds.
 var timeUnits = [...]struct {
 	unit, name  string
 	nanoseconds float64
@@ -122,8 +122,9 @@ var timeUnits = [...]struct {
 	{"m", "minutes", 60e9}, {"h", "hours", 3600e9},
 }
 
-// otherUnit says in which unit a refused timestamp would have been accepted; empty
-// if in none. The precision that a coarse unit has lost does not matter here.
+// otherUnit returns the unit in which a refused timestamp would have been
+// accepted; empty if there is none. The precision lost by a coarse unit does not
+// matter here.
 func (r TimeRange) otherUnit(ms int64) string {
 	sent := 1e6
 	for _, u := range timeUnits {
@@ -142,8 +143,8 @@ func (r TimeRange) otherUnit(ms int64) string {
 	return ""
 }
 
-// Quote renders untrusted bytes for a message: escaped, and cut to a length
-// that keeps an answer readable.
+// Quote formats untrusted bytes for a message: escaped, and truncated to keep
+// the answer readable.
 func Quote(b []byte) string {
 	const most = 64
 	if len(b) <= most {

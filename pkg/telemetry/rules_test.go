@@ -37,9 +37,9 @@ func TestSensors(t *testing.T) {
 		"a\tb":                    SensorInvalid,
 		"a\n":                     SensorInvalid,
 		"a\x7f":                   SensorInvalid,
-		"a\u00a0b":                SensorInvalid, // a space that looks like another
-		"a\u200bb":                SensorInvalid, // of no width
-		"a\u202eb":                SensorInvalid, // turns the text around
+		"a\u00a0b":                SensorInvalid, // a space that looks like a regular one
+		"a\u200bb":                SensorInvalid, // zero width
+		"a\u202eb":                SensorInvalid, // reverses the text
 		"ö\u2028":                 SensorInvalid,
 		"\xff":                    SensorInvalid,
 		"a\xc3":                   SensorInvalid,

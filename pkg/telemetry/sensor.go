@@ -12,14 +12,14 @@ import (
 // A Sensor is what is known about a sensor without reading its readings.
 type Sensor struct {
 	ID     string
-	Sets   []TagSet // the sets of tags that it was sent with, the newest last; at least one
+	Sets   []TagSet // the tag sets that it was sent with, the newest last; at least one
 	Fields []string // names of fields with numbers or booleans, sorted
 	Texts  []string // names of fields with strings, sorted; a name may be in both
 }
 
-// A TagSet is a set of tags that a sensor was sent with. The readings with this set lie
-// in the span [From, To), in milliseconds since the epoch. The span may be longer than
-// necessary, by a day at either end.
+// A TagSet is a set of tags that a sensor was sent with. Its readings are in the span
+// [From, To), in milliseconds since the epoch, which may be a day longer than necessary
+// at either end.
 type TagSet struct {
 	Tags     []Tag // sorted by name; may be empty
 	From, To int64
@@ -33,7 +33,7 @@ func (s *Sensor) Tags() []Tag {
 	return s.Sets[len(s.Sets)-1].Tags
 }
 
-// Merge adds what is known of the sensor from elsewhere.
+// Merge adds what is known about the sensor from elsewhere.
 func (s *Sensor) Merge(more *Sensor) {
 	for _, set := range more.Sets {
 		at := slices.IndexFunc(s.Sets, func(have TagSet) bool { return slices.Equal(have.Tags, set.Tags) })
@@ -57,13 +57,13 @@ func union(a, b []string) []string {
 	return slices.Compact(out)
 }
 
-// Matches reports whether a query asks for the sensor: whether one of its sets has all
-// the tags.
+// Matches reports whether a query selects the sensor: whether one of its sets matches
+// all of the tags.
 func (s *Sensor) Matches(q *SensorQuery) bool {
 	return q.Wants(s.ID) && (len(q.Tags) == 0 || slices.ContainsFunc(s.Sets, func(set TagSet) bool { return MatchTags(set.Tags, q.Tags) }))
 }
 
-// Wants reports whether a query asks for sensors of that id.
+// Wants reports whether a query selects sensors with that id.
 func (q *SensorQuery) Wants(id string) bool {
 	if id <= q.After || !strings.HasPrefix(id, q.Prefix) {
 		return false
@@ -76,8 +76,8 @@ func (q *SensorQuery) Wants(id string) bool {
 	return true
 }
 
-// MatchTags reports whether the tags fulfil all matchers. A tag that is missing has the
-// value "", as in Prometheus.
+// MatchTags reports whether the tags satisfy all matchers. A missing tag has the value
+// "", as in Prometheus.
 func MatchTags(tags []Tag, matchers []Matcher) bool {
 	for i := range matchers {
 		value := ""
@@ -91,7 +91,7 @@ func MatchTags(tags []Tag, matchers []Matcher) bool {
 	return true
 }
 
-// A MatchKind says how a Matcher compares.
+// A MatchKind is the operator of a Matcher.
 type MatchKind uint8
 
 // The kinds of matchers.
@@ -109,12 +109,12 @@ func (k MatchKind) String() string { return [...]string{"=", "!=", "=~", "!~"}[k
 type Matcher struct {
 	Name  string // of the tag; empty for the id
 	Kind  MatchKind
-	Value string // or regular expression, which must match the whole value
+	Value string // or a regular expression that must match the whole value
 
-	compiled *regexp.Regexp // nil unless Kind has a regular expression
+	compiled *regexp.Regexp // nil unless Kind uses a regular expression
 }
 
-// maxPattern bounds a regular expression.
+// maxPattern bounds the length of a regular expression.
 const maxPattern = 4 << 10
 
 // NewMatcher returns a matcher. Regular expressions have the syntax of Go (RE2), which
@@ -136,7 +136,7 @@ func NewMatcher(name string, kind MatchKind, value string) (Matcher, error) {
 
 var errMatcher = errors.New("it must be NAME=VALUE, NAME!=VALUE, NAME=~PATTERN or NAME!~PATTERN")
 
-// ParseMatcher reads a matcher for a tag like region=north, region!=north,
+// ParseMatcher parses a matcher for a tag like region=north, region!=north,
 // region=~north|south or region!~n.*. The name ends at the first operator.
 func ParseMatcher(s string) (Matcher, error) {
 	at := strings.IndexAny(s, "=!")
@@ -152,10 +152,10 @@ func ParseMatcher(s string) (Matcher, error) {
 	return Matcher{}, errMatcher
 }
 
-// String returns the form that ParseMatcher reads.
+// String returns the form that ParseMatcher parses.
 func (m Matcher) String() string { return m.Name + m.Kind.String() + m.Value }
 
-// Matches reports whether the value passes.
+// Matches reports whether the value matches.
 func (m *Matcher) Matches(value string) bool {
 	switch m.Kind {
 	case MatchEqual:
@@ -169,7 +169,7 @@ func (m *Matcher) Matches(value string) bool {
 	}
 }
 
-// Values returns the only values that can pass, if these are few and none is empty.
+// Values returns all values that can match, if there are few and none is empty.
 func (m *Matcher) Values() ([]string, bool) {
 	switch m.Kind {
 	case MatchEqual:
@@ -183,7 +183,7 @@ func (m *Matcher) Values() ([]string, bool) {
 	return nil, false
 }
 
-// Prefix returns what all values that pass begin with; empty if unknown.
+// Prefix returns the common prefix of all matching values; empty if unknown.
 func (m *Matcher) Prefix() string {
 	switch m.Kind {
 	case MatchEqual:

@@ -5,11 +5,11 @@ import (
 	"encoding/hex"
 )
 
-// AppendSeriesWord appends a word of a series key, which is the sensor id that a
-// line of line protocol has by itself: the measurement, then for each tag, sorted
-// by name, a comma, its name, an equals sign and its value. A backslash stands
-// before each comma, space and backslash of a word, and of a tag's before each
-// equals sign, so that different series never have the same id.
+// AppendSeriesWord appends a word of a series key, the default sensor id of a
+// line in line protocol: the measurement, then for each tag, sorted by name, a
+// comma, its name, an equals sign and its value. Commas, spaces and backslashes
+// in words are escaped with a backslash, and so are equals signs in a tag's
+// words, so that different series never have the same id.
 func AppendSeriesWord[S string | []byte](dst []byte, word S, tag bool) []byte {
 	for i := range len(word) {
 		c := word[i]
@@ -21,9 +21,9 @@ func AppendSeriesWord[S string | []byte](dst []byte, word S, tag bool) []byte {
 	return dst
 }
 
-// AppendTagsKey appends the ID of a sensor that is identified by its tags alone, such as a
-// series from Prometheus. The ID is name=value of each tag, sorted by name, separated by
-// commas. Without tags it is {}. If that is not a valid ID, it is a hash in braces.
+// AppendTagsKey appends the id of a sensor that is identified only by its tags, such as a
+// series from Prometheus: name=value of each tag, sorted by name, separated by commas; {}
+// without tags. If that is not a valid id, it is a hash in braces.
 func AppendTagsKey(dst []byte, tags []Tag) []byte {
 	if len(tags) == 0 {
 		return append(dst, "{}"...)

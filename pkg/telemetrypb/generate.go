@@ -1,5 +1,5 @@
-// Package telemetrypb is Brim's gRPC interface: brim/v1/ingest.proto and what
-// protoc makes of it.
+// Package telemetrypb is Brim's gRPC interface: brim/v1/ingest.proto and the
+// code that protoc generates from it.
 package telemetrypb
 
 //go:generate go build -modfile=../../tools/go.mod -o ../../bin/ google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc

@@ -1,4 +1,4 @@
-// Brim's way in over gRPC. Rules, limits and codes of refusal are those of the
+// Brim's gRPC interface. Rules, limits and codes of refusal are the same as for the
 // HTTP interface.
 //
 // New fields may be added to every message; numbers are never used again.

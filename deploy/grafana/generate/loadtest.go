@@ -1,11 +1,11 @@
 package main
 
-// loadTest shows the generator beside the daemon beside MongoDB.
+// loadTest shows the load generator next to the daemon and MongoDB.
 func loadTest() dashboard {
 	return dashboard{
 		name:  "load-test",
 		title: "Brim: load test",
-		about: "A run of brim load (started with --metrics-addr): what it offered and achieved, beside what the daemon and MongoDB did meanwhile.",
+		about: "A run of brim load (started with --metrics-addr): what it offered and achieved, next to what the daemon and MongoDB did.",
 		rows: []row{
 			{"Rate", asked()},
 			{"Latency", answered()},
@@ -54,7 +54,7 @@ func answered() []panel {
 			"window", "max(brim_load_window_ratio)"),
 			about: "With the elapsed part of the window in event time (dashed, right), which a speed-up makes run faster than the clock. Store write should not rise with the dashed line."},
 		{title: "Store latency by fill", kind: bars, by: "fill", unit: seconds, width: half, height: 9, queries: byFill(),
-			about: "The daemon's own measurement of updates over the page's time range: choose that of the run. Ten equal bars: the fill costs nothing."},
+			about: "The daemon's own measurement of updates over the page's time range: select the run. Ten equal bars: the fill costs nothing."},
 	}
 }
 

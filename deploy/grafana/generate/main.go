@@ -1,6 +1,6 @@
-// Command generate writes the Grafana dashboards. What they show is in
-// writepath.go, storage.go, loadtest.go and sensors.go, a line or two for each
-// query. panel.go has the style of all panels, and model.go Grafana's JSON.
+// Command generate writes the Grafana dashboards. writepath.go, storage.go,
+// loadtest.go and sensors.go define the content, panel.go the style of panels,
+// and model.go Grafana's JSON.
 //
 //	go generate ./deploy/...
 package main
@@ -39,24 +39,24 @@ func run(args []string) error {
 	return nil
 }
 
-// dashboards are all of them, in the order in which they are read.
+// dashboards are all dashboards in reading order.
 func dashboards() []dashboard {
 	return []dashboard{sensors(), writePath(), storageEngine(), loadTest()}
 }
 
 // A dashboard is a page of Grafana.
 type dashboard struct {
-	name  string // of the file and, after "brim-", in addresses
+	name  string // of the file and, after "brim-", in URLs
 	title string
 	about string
 	rows  []row
 
-	source        string   // the variable that chooses the data source; empty: datasource
-	from, refresh string   // what the page shows at first; empty: 15 minutes, every 5 s
-	variables     []object // the choices on top; nil: a Prometheus and streams
+	source        string   // variable that selects the data source; empty: datasource
+	from, refresh string   // initial time range and refresh; empty: 15 minutes, every 5 s
+	variables     []object // selectors at the top; nil: a Prometheus and streams
 }
 
-// A row is a titled part of a page. Its panels flow from left to right.
+// A row is a titled part of a page. Panels flow from left to right.
 type row struct {
 	title  string
 	panels []panel
@@ -64,10 +64,10 @@ type row struct {
 
 func (d dashboard) file() string { return d.name + ".json" }
 
-// write writes the dashboard as Grafana imports it.
+// write writes the dashboard in Grafana's import format.
 func (d dashboard) write(w io.Writer) error {
 	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false) // so that < and > of queries stay readable
+	e.SetEscapeHTML(false) // keeps < and > in queries readable
 	e.SetIndent("", "  ")
 	return e.Encode(d.model())
 }

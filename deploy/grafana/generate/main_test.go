@@ -32,7 +32,7 @@ func TestDashboardsAreUpToDate(t *testing.T) {
 	assert.ElementsMatch(t, names, there)
 }
 
-// Every panel says what to look for, and lies where no other does.
+// Every panel says what to look for, and panels do not overlap.
 func TestPanelsAreComplete(t *testing.T) {
 	t.Parallel()
 	for _, d := range dashboards() {
@@ -83,17 +83,17 @@ func TestRunWritesToTheGivenFolder(t *testing.T) {
 	require.ErrorContains(t, run([]string{filepath.Join(dir, "none")}), "create dashboard")
 }
 
-// A panel of a signal has its lines where the doctor's classes begin, which the
-// signal tells in the unit that it is shown in to people.
+// A signal's panel has lines at the doctor's bounds, in the unit that the panel
+// uses.
 func TestLinesAreTheDoctorsBounds(t *testing.T) {
 	t.Parallel()
-	client, err := mongo.Connect() // connects to nothing
+	client, err := mongo.Connect() // does not connect
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
 	monitor, err := doctor.New(doctor.Config{Database: client.Database("brim")})
 	require.NoError(t, err)
 	panels := map[string]string{
-		"Disk busy": "disk_busy", "Disk await": "disk_await", // the latter's bounds are those of an unknown kind, which is an SSD
+		"Disk busy": "disk_busy", "Disk await": "disk_await", // await: the bounds of an unknown disk, which counts as an SSD
 		"Disk space": "disk_free", "Cache dirty": "cache_dirty", "Cache updates": "cache_updates", "Cache used": "cache_used",
 		"Application evictions": "application_evictions", "Checkpoints": "checkpoint_duration",
 		"Free space inside the files": "fragmentation", "CPU busy": "processor",

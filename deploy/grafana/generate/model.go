@@ -2,12 +2,12 @@ package main
 
 import "cmp"
 
-// An object is one of Grafana's JSON (schema 39, Grafana 10 and 11), as much of it as is used.
+// An object is a Grafana JSON object (schema 39, Grafana 10 and 11), limited to the parts in use.
 type object = map[string]any
 
 const width = 24 // columns of Grafana's grid
 
-// prometheus is the data source that a variable chooses.
+// prometheus is the data source that a variable selects.
 func prometheus(variable string) object {
 	return object{"type": "prometheus", "uid": "${" + variable + "}"}
 }
@@ -40,7 +40,7 @@ func (d dashboard) model() object {
 	return object{
 		"uid": "brim-" + d.name, "title": d.title, "description": d.about, "tags": []string{"brim"},
 		"schemaVersion": 39, "editable": true,
-		"graphTooltip": 1, // the same instant is marked in all panels
+		"graphTooltip": 1, // shared crosshair in all panels
 		"refresh":      cmp.Or(d.refresh, "5s"), "time": object{"from": cmp.Or(d.from, "now-15m"), "to": "now"},
 		"links": []object{{
 			"type": "dashboards", "title": "Brim", "tags": []string{"brim"},
@@ -51,7 +51,7 @@ func (d dashboard) model() object {
 	}
 }
 
-// variables are the choices on top of pages about Brim itself.
+// variables are the selectors at the top of pages about Brim itself.
 func variables() []object {
 	const streams = "label_values(brim_store_write_seconds_count, stream)"
 	return []object{

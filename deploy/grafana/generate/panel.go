@@ -2,18 +2,18 @@ package main
 
 import "cmp"
 
-// kind is a type of panel.
+// kind is a panel type.
 type kind string
 
 const (
 	graph   kind = "timeseries" // the default
 	number  kind = "stat"
-	bars    kind = "barchart" // of the label that the queries are grouped by
+	bars    kind = "barchart" // by the label that the queries are grouped by
 	heatmap kind = "heatmap"
 	states  kind = "state-timeline"
-	table   kind = "table"    // a line for each set of labels, a column for each query
-	gauge   kind = "bargauge" // a bar for each set of labels
-	band    kind = "band"     // a graph of lowest, mean and highest
+	table   kind = "table"    // a row per label set, a column per query
+	gauge   kind = "bargauge" // a bar per label set
+	band    kind = "band"     // a graph of minimum, mean and maximum
 )
 
 // Units, by Grafana's names.
@@ -35,22 +35,22 @@ type panel struct {
 	kind    kind
 	unit    string
 	queries []query
-	warn    float64 // a line from where it gets worse, 0: none
-	alarm   float64 // a line from where it is bad
-	low     bool    // it is bad below the lines, not above
+	warn    float64 // where a line marks that it gets worse; 0: none
+	alarm   float64 // where a line marks that it is bad
+	low     bool    // bad is below the lines, not above
 	stack   bool
 	name    bool   // a number shows its name instead of its value
 	signed  bool   // values may be below 0
-	by      string // of bars: the label that stands beneath them
-	instant bool   // a number is that of the end of the page's time range
-	// interval is the shortest step between two instants; empty: the data source's.
+	by      string // of bars: the label beneath them
+	instant bool   // a number is the value at the end of the time range
+	// interval is the shortest step; empty: the data source's.
 	interval string
-	width    int // of 24, 0: a third, of numbers a sixth
+	width    int // of 24; 0: a third, for numbers a sixth
 	height   int
 }
 
-// A query is a line, or several that differ by labels. right is the unit of
-// the axis on the right where the query has that; empty: it has the left one.
+// A query gives one line, or several with different labels. right is the unit
+// of the right axis if it uses that one; empty: the left axis.
 type query struct {
 	legend, expr string
 	right        string
@@ -98,8 +98,8 @@ func (p panel) targets(from object) []object {
 	return out
 }
 
-// transformations lay the values of several queries beside each other: of a table into columns
-// beside their labels, of bars by the label that stands beneath them.
+// transformations join the values of several queries: for a table into columns after the
+// labels, for bars by the label beneath them.
 func (p panel) transformations() []object {
 	if p.kind != bars && p.kind != table {
 		return nil
@@ -113,7 +113,7 @@ func (p panel) transformations() []object {
 		hidden["__name__"] = true
 		return []object{{"id": "merge", "options": object{}}, organize}
 	}
-	names["Value"] = p.queries[0].legend // of a single query
+	names["Value"] = p.queries[0].legend // a single query
 	for i := range p.queries {
 		hidden["Time "+string(rune('1'+i))] = true
 	}
@@ -124,7 +124,7 @@ func (p panel) transformations() []object {
 	}
 }
 
-// defaults returns the options of the values that differ from Grafana's defaults.
+// defaults returns the value options that differ from Grafana's defaults.
 func (p panel) defaults() object {
 	d := object{"unit": p.unit, "thresholds": p.thresholds(), "color": object{"mode": "palette-classic"}}
 	if p.kind != states && p.kind != heatmap && !p.signed {
@@ -166,10 +166,10 @@ func (p panel) thresholds() object {
 	return object{"mode": "absolute", "steps": steps}
 }
 
-// overrides put queries on the axis on the right, and fill bands.
+// overrides assign queries to the right axis, and fill bands.
 func (p panel) overrides() []object {
 	out := []object{}
-	if p.kind == band { // the highest, filled down to the lowest
+	if p.kind == band { // the maximum is filled down to the minimum
 		for _, edge := range []int{0, len(p.queries) - 1} {
 			properties := []object{{"id": "custom.lineWidth", "value": 0}, {"id": "color", "value": object{"mode": "fixed", "fixedColor": "blue"}}}
 			if edge > 0 {
@@ -182,7 +182,7 @@ func (p panel) overrides() []object {
 		if q.right == "" {
 			continue
 		}
-		if p.kind == table { // a column, which has the name of its query
+		if p.kind == table { // a column is named after its query
 			out = append(out, object{"matcher": object{"id": "byName", "options": q.legend}, "properties": []object{{"id": "unit", "value": q.right}}})
 			continue
 		}
@@ -199,7 +199,7 @@ func (p panel) overrides() []object {
 	return out
 }
 
-// options returns the options of the panel that differ from Grafana's defaults.
+// options returns the panel options that differ from Grafana's defaults.
 func (p panel) options() object {
 	all := object{"mode": "multi", "sort": "desc"}
 	switch p.kind {

@@ -1,12 +1,12 @@
 package main
 
-// What the choices on top of Sensors select: chosen is of one field. Names are in quotes,
-// because those of tags and fields may be any text.
+// Series selected at the top of Sensors: chosen has a single field. Names are quoted,
+// since tags and fields can have any name.
 const (
 	ofTag  = `{__name__!="", "$tag"=~"$value"}` // a selector must not match all series
 	chosen = `{__name__="$field", "$tag"=~"$value", sensor=~"$sensor"}`
-	// lastSeen is the time of each sensor's newest reading: of those that the look-back
-	// covers exactly, of others to a step of the panel.
+	// lastSeen is the time of each sensor's newest reading: exact within the look-back,
+	// otherwise rounded to a step of the panel.
 	lastSeen = "(timestamp(" + chosen + ") or max_over_time(timestamp(" + chosen + ")[$__range:$__interval]))"
 )
 
@@ -28,10 +28,10 @@ func sensors() dashboard {
 	}
 }
 
-// sensorVariables are the choices: each narrows those that follow.
+// sensorVariables are selectors; each narrows the following ones.
 func sensorVariables() []object {
-	const labelNames, labelValues = 0, 1 // Grafana's numbers for kinds of queries
-	// Without readings or tags there is still the label sensor to choose.
+	const labelNames, labelValues = 0, 1 // Grafana's numbers for query types
+	// Without readings or tags, there is still the label sensor to select.
 	choice := func(name, label, query string, kind int, about string) object {
 		return object{
 			"type": "query", "name": name, "label": label, "description": about, "datasource": prometheus("source"),
@@ -68,8 +68,8 @@ func sensorVariables() []object {
 	}
 }
 
-// last is the newest value of each sensor in the page's time range, however old; atEnd is
-// the same at each instant of a plot.
+// last is each sensor's newest value in the time range, however old; atEnd is the same
+// for each point of a graph.
 const (
 	last  = "last_over_time(" + chosen + "[$__range])"
 	atEnd = "last_over_time(" + chosen + "[$__range] @ end())"

@@ -1,6 +1,6 @@
 package main
 
-// storageEngine shows what MongoDB's storage engine and the disk under it say.
+// storageEngine shows MongoDB's storage engine and the disk under it.
 func storageEngine() dashboard {
 	return dashboard{
 		name:  "storage-engine",
@@ -33,7 +33,7 @@ func health() []panel {
 	}
 }
 
-// cacheShare is a part of the cache as a share of its size.
+// cacheShare is the size of a part of the cache divided by the cache's.
 func cacheShare(part string) string {
 	return "max(brim_mongodb_cache_" + part + "_bytes / brim_mongodb_cache_max_bytes)"
 }
@@ -62,7 +62,7 @@ func checkpoints() []panel {
 	return []panel{
 		{title: "Checkpoints", unit: seconds, warn: 5, alarm: 15, queries: with(each("last", "max(brim_mongodb_checkpoint_last_seconds)"), count, "running", "max(brim_mongodb_checkpoint_running)"),
 			about: "How long the last one took, and whether one is running (dashed, right). Above 15 s, latency suffers through much of each minute."},
-		{title: "Write latency beside checkpoints", unit: seconds, queries: with(medianAndP99(storeWrites), count, "checkpoint running", "max(brim_mongodb_checkpoint_running)"),
+		{title: "Write latency during checkpoints", unit: seconds, queries: with(medianAndP99(storeWrites), count, "checkpoint running", "max(brim_mongodb_checkpoint_running)"),
 			about: "Peaks of p99 while the dashed line is up are what checkpoints cost."},
 		{title: "Checkpoints done", unit: count, queries: with(each("an hour", "sum(rate("+seen("brim_mongodb_checkpoints_total")+")) * 3600"), share,
 			"share of the time", "sum(rate("+seen("brim_mongodb_checkpoint_seconds_total")+"))"),
@@ -89,7 +89,7 @@ func operations() []panel {
 			about: "Share of the read and write tickets that is free. Since MongoDB 7 their number follows the load, so that near 0 means something only when operations queue (the next panel): then each takes long, and more clients make it worse. The alert uses the signals write_tickets and read_tickets on Health, which consider both."},
 		{title: "Queued operations", unit: count, queries: each("{{kind}}", "sum by (kind) (brim_mongodb_queued_operations)"), about: "Operations that wait for a ticket or a lock. 0 on a healthy server."},
 		{title: "CPU busy", unit: share, warn: 0.7, alarm: 0.9, queries: each("busy", "max(brim_processor_utilization_ratio)"),
-			about: "Share of the CPU that mongod uses; where it runs on Brim's host that of all processes there if that is more. Above 90 % the host is saturated; the signal write_slowdown on Health says whether writes are slower for it, and mongod beside this how much of it is mongod."},
+			about: "mongod's share of the CPU, or that of all processes if mongod runs on Brim's host and they use more. Above 90 % the host is saturated; the signal write_slowdown on Health says whether that slows writes down, and the panel mongod how much of it is mongod."},
 		{title: "mongod", unit: count, queries: with(each("CPUs, {{mode}}", total("brim_mongodb_cpu_seconds_total", "mode")), inBytes, "resident", "sum(brim_mongodb_resident_bytes)"),
 			about: "CPUs in use, and memory (dashed, right)."},
 		{title: "Connections and sampling", unit: count, queries: with(each("connections", "sum(brim_mongodb_connections)"), seconds,
@@ -101,7 +101,7 @@ func operations() []panel {
 func disk() []panel {
 	return []panel{
 		{title: "Disk busy", unit: share, warn: 0.5, alarm: 0.8, queries: each("busy", "max(brim_disk_utilization_ratio)"),
-			about: "Share of the time in which the disk had work. Below 50 % is healthy, above 80 % a bottleneck; an alert fires when the mean of five minutes is above 60 %. An NVMe disk can do more at once, so check await too."},
+			about: "Share of the time in which the disk had work. Below 50 % is healthy, above 80 % a bottleneck; an alert fires when the mean of five minutes is above 60 %. An NVMe disk can do more at once, so also check await."},
 		{title: "Disk await", unit: seconds, warn: 0.002, alarm: 0.01, queries: each("await", "max(brim_disk_await_seconds)"),
 			about: "Time of one operation, including waiting. The lines are an SSD's thresholds; for NVMe use 0.5 and 2 ms. High while moderately busy: the disk is slow; high while very busy: it is overloaded."},
 		{title: "Disk traffic", unit: bytesPerSec, queries: each("read", total("brim_disk_read_bytes_total"), "written", total("brim_disk_written_bytes_total")),
@@ -122,12 +122,12 @@ func collections() []panel {
 			queries: each("{{stream}}", "max by (stream) (brim_mongodb_collection_free_bytes"+ofStream+" / (brim_mongodb_collection_storage_bytes"+ofStream+" > 0))"),
 			about:   "What brim compact could reclaim. New documents use it again, so it matters only if it stays. Small files are mostly free space, which is harmless."},
 		{title: "Sealing is behind", unit: seconds, queries: each("{{stream}}", "max by (stream) (brim_seal_lag_seconds"+ofStream+")"),
-			about: "For how long buckets have been due to be packed into one block. It rises between two passes, by at most five minutes and the time that a pass takes. If it keeps rising, sealing does not keep up; readings are safe, and only larger."},
+			about: "How long buckets have been due to be packed into one block. It rises between two passes, by at most five minutes and the time that a pass takes. If it keeps rising, sealing does not keep up; readings are safe, and only larger."},
 		{title: "Sealed parts", unit: perSec, stack: true, queries: each("{{stream}} {{outcome}}", "sum by (stream, outcome) (rate("+seen("brim_seal_parts_total"+ofStream)+"))"),
-			about: "Parts of buckets that were packed, by outcome. changed: appended to meanwhile, packed later; failed: not what Brim writes, see the daemon's log."},
+			about: "Parts of buckets that were packed, by outcome. changed: appended to before they were packed, and packed later; failed: not what Brim writes, see the daemon's log."},
 		{title: "Rollups", unit: perSec, stack: true, queries: each("{{stream}} {{outcome}}", "sum by (stream, outcome) (rate("+seen("brim_rollup_steps_total"+ofStream)+"))",
 			"{{stream}} not counted: {{reason}}", "sum by (stream, reason) (rate("+seen("brim_rollup_refused_readings_total"+ofStream)+"))"),
-			about: "Steps of rollups that were written, and days that another daemon changed meanwhile; readings that could not be counted (expired) or are counted already (replayed)."},
+			about: "Steps of rollups that were written, and days that another daemon changed at the same time; readings that could not be counted (expired) or are counted already (replayed)."},
 		{title: "Documents", unit: count, about: "Bucket documents; of a time-series collection the buckets that the server made.",
 			queries: each("{{stream}}", "sum by (stream) (brim_mongodb_collection_documents"+ofStream+")")},
 	}

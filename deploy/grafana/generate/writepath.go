@@ -2,8 +2,8 @@ package main
 
 const storeWrites = "brim_store_write_seconds_bucket" + ofStream
 
-// writePath shows what happens to readings between a request and MongoDB, and
-// first of all how the latency of updates grows as buckets fill.
+// writePath shows what happens to readings between a request and MongoDB,
+// starting with how update latency grows as buckets fill.
 func writePath() dashboard {
 	return dashboard{
 		name:  "write-path",
@@ -26,7 +26,7 @@ func now() []panel {
 			queries: each("stored", total("brim_store_update_readings_sum"))},
 		{title: "Write p99", kind: number, unit: seconds, warn: 0.0256, alarm: 0.0512, about: "99 % of updates take less. An alert fires above 51.2 ms, which like 25.6 ms is a bound of the histogram; in between, quantiles are interpolated.",
 			queries: each("p99", quantile(0.99, storeWrites))},
-		{title: "Last tenth against first", kind: number, unit: "suffix:×", warn: 2, alarm: 5, about: "p99 of updates of nearly full buckets, as a multiple of that of new ones, over the page's time range. Near 1: the size of buckets costs nothing.",
+		{title: "Last tenth against first", kind: number, unit: "suffix:×", warn: 2, alarm: 5, about: "p99 of updates of nearly full buckets, relative to new ones, over the page's time range. Near 1: the size of buckets costs nothing.",
 			queries: each("ratio",
 				`histogram_quantile(0.99, sum by (le) (increase(brim_store_write_seconds_bucket{stream=~"$stream", fill="90-100"}[$__range])))`+
 					` / histogram_quantile(0.99, sum by (le) (increase(brim_store_write_seconds_bucket{stream=~"$stream", fill="0-10"}[$__range])))`)},
@@ -72,7 +72,7 @@ func merging() []panel {
 	}
 }
 
-// readingsByTrigger is the mean number of readings in an update, for each trigger.
+// readingsByTrigger is the mean number of readings per update, by trigger.
 func readingsByTrigger() string {
 	return total("brim_queue_updated_readings_total"+ofStream, "trigger") + " / (" + total("brim_queue_updates_total"+ofStream, "trigger") + " > 0)"
 }
@@ -92,7 +92,7 @@ func waiting() []panel {
 		{title: "Journal fsync", unit: seconds, queries: with(medianAndP99("brim_journal_fsync_seconds_bucket"), count, "requests per fsync", mean("brim_journal_commit_requests")),
 			about: "Each acknowledgement waits for one of these. Requests per fsync (dashed, right) rise under load, which keeps the cost of one down."},
 		{title: "Set aside", unit: count, queries: each("buckets set aside", "sum(brim_queue_set_aside_buckets)", "keys", "sum(brim_journal_keys)"),
-			about: "Buckets that cannot be written while others can: above 0 for minutes, look at the daemon's log. Beside them the idempotency keys that are known."},
+			about: "Buckets that cannot be written while others can: above 0 for minutes, look at the daemon's log. Also the idempotency keys that are known."},
 		{title: "Outcomes", unit: perSec, queries: each(
 			"failed writes, retried", total("brim_queue_retries_total"),
 			"unknown outcomes", total("brim_store_unknown_outcomes_total"),
@@ -114,7 +114,7 @@ func mqtt() []panel {
 		{title: "Subscriptions", unit: count, queries: each("{{instance}} {{subscription}}", "min by (instance, subscription) (brim_mqtt_connected)"),
 			about: "1: subscribed to the broker. 0: not; the daemon's log and /readyz say why."},
 		{title: "Messages", unit: perSec, queries: each("received {{subscription}}", total("brim_mqtt_messages_total", "subscription"), "connections", total("brim_mqtt_connects_total"), "tried again", total("brim_mqtt_waits_total")),
-			about: "Messages that the broker delivers a second, also those that it delivers again. Connections: above 0 for long, the connection breaks again and again. Tried again: the journal takes no readings."},
+			about: "Messages that the broker delivers a second, including those delivered again. Connections: above 0 for long, the connection breaks again and again. Tried again: the journal takes no readings."},
 		{title: "Not acknowledged", unit: count, queries: each("{{subscription}}", "max by (subscription) (brim_mqtt_unacknowledged)"),
 			about: "Messages received and not journaled yet. At --mqtt-receive-maximum for long: the journal is slower than the messages come, or takes none."},
 		{title: "Messages refused", unit: perSec, stack: true, queries: each("{{reason}}", total("brim_mqtt_refused_total", "reason"), "QoS 0 dropped", total("brim_mqtt_dropped_total")),

@@ -29,7 +29,7 @@ type Authority struct {
 // A Pair is a certificate with its key, in PEM.
 type Pair struct{ Cert, Key []byte }
 
-// NewAuthority returns an authority of that name.
+// NewAuthority returns an authority with a name.
 func NewAuthority(t testing.TB, name string) *Authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -46,8 +46,8 @@ func NewAuthority(t testing.TB, name string) *Authority {
 	return &Authority{t: t, cert: cert, key: key, PEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
 
-// Server signs a certificate of 127.0.0.1, ::1 and localhost that is valid until
-// then and has been for an hour.
+// Server signs a certificate for 127.0.0.1, ::1 and localhost that became valid
+// an hour ago and expires at until.
 func (a *Authority) Server(name string, until time.Time) Pair {
 	a.t.Helper()
 	return a.sign(name, x509.ExtKeyUsageServerAuth, time.Now().Add(-time.Hour), until)
@@ -59,7 +59,7 @@ func (a *Authority) Early(name string) Pair {
 	return a.sign(name, x509.ExtKeyUsageServerAuth, time.Now().Add(time.Hour), time.Now().Add(2*time.Hour))
 }
 
-// Client signs a certificate of a client with that common name.
+// Client signs a client certificate with this common name.
 func (a *Authority) Client(name string) Pair {
 	a.t.Helper()
 	return a.sign(name, x509.ExtKeyUsageClientAuth, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
@@ -86,14 +86,14 @@ func (a *Authority) sign(name string, usage x509.ExtKeyUsage, from, until time.T
 	}
 }
 
-// Pool trusts the authority.
+// Pool returns a pool with this authority.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
 	return pool
 }
 
-// TLS is the pair as crypto/tls takes it.
+// TLS returns the pair for crypto/tls.
 func (p Pair) TLS(t testing.TB) tls.Certificate {
 	t.Helper()
 	pair, err := tls.X509KeyPair(p.Cert, p.Key)
@@ -101,14 +101,13 @@ func (p Pair) TLS(t testing.TB) tls.Certificate {
 	return pair
 }
 
-// Write writes the pair to cert.pem and key.pem in the folder, and returns their
-// paths.
+// Write writes the pair to cert.pem and key.pem in dir, and returns their paths.
 func (p Pair) Write(t testing.TB, dir string) (cert, key string) {
 	t.Helper()
 	return File(t, dir, "cert.pem", p.Cert), File(t, dir, "key.pem", p.Key)
 }
 
-// File writes a file that only its owner can read, and returns its path.
+// File writes a file that only its owner may read, and returns its path.
 func File(t testing.TB, dir, name string, content []byte) string {
 	t.Helper()
 	path := filepath.Join(dir, name)

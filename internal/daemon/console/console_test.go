@@ -155,7 +155,7 @@ func TestNamesAreEscaped(t *testing.T) {
 	}
 }
 
-// TestPageNeedsOnlyItsOwnFiles allows no inline script or style, as the page's policy does.
+// TestPageNeedsOnlyItsOwnFiles and no inline script or style, as its policy requires.
 func TestPageNeedsOnlyItsOwnFiles(t *testing.T) {
 	t.Parallel()
 	c := newDaemon(t, noon).console(t, nil)
@@ -212,7 +212,7 @@ func TestFilesAreSentOnce(t *testing.T) {
 	assert.Empty(t, w.Body.String())
 }
 
-// TestSecondsAreSentOnce: what a page has, it does not get again.
+// TestSecondsAreSentOnce: a page does not get them again.
 func TestSecondsAreSentOnce(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)

@@ -51,12 +51,12 @@ func countedLabels() map[string][]string {
 const (
 	// span is how far back the page goes.
 	span = 15 * time.Minute
-	// sumInterval is how exactly the span of sums and distributions begins.
+	// sumInterval is the resolution of the start of sums and distributions.
 	sumInterval = time.Minute
 )
 
-// A history is the last 15 minutes: what happened in each second, for the lines of
-// the charts, and a sample of each minute, since which sums are counted. Its owner
+// A history covers the last 15 minutes: what happened in each second, for the
+// charts' lines, and a sample of each minute, as the start of sums. Its owner
 // locks it.
 type history struct {
 	most    int // seconds kept
@@ -83,7 +83,7 @@ type second struct {
 	PastDue float32 // how late updates are, seconds
 	Queue   float32 // readings not stored yet
 
-	Writes []writes // of the streams that were written, sorted; the first is that of all streams
+	Writes []writes // of the streams that were written, sorted; the first is for all streams
 }
 
 // writes are the bucket updates of one stream in a second: 32 bytes, so 900 seconds

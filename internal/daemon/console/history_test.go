@@ -80,7 +80,7 @@ func TestHistoryKeepsFifteenMinutes(t *testing.T) {
 	assert.Len(t, h.seconds, 1)
 }
 
-// written returns a sample of so many streams, each of which was written n times.
+// written returns a sample of some streams, each written n times.
 func written(t *testing.T, streams, n int) scrape.Sample {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -96,7 +96,7 @@ func written(t *testing.T, streams, n int) scrape.Sample {
 	return sample
 }
 
-// TestNewStreamInHistory has a stream that had written nothing before.
+// TestNewStreamInHistory: the stream had written nothing before.
 func TestNewStreamInHistory(t *testing.T) {
 	t.Parallel()
 	h := newHistory(time.Second)
@@ -108,7 +108,7 @@ func TestNewStreamInHistory(t *testing.T) {
 	assert.InDelta(t, 3, s.of("").Rate, 1e-6)
 }
 
-// TestSumsCoverFifteenMinutes has a daemon run for longer.
+// TestSumsCoverFifteenMinutes of a daemon that ran longer.
 func TestSumsCoverFifteenMinutes(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)

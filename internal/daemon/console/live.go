@@ -14,7 +14,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// live is what the live parts of the page show.
+// live is the content of the page's live parts.
 type live struct {
 	At       time.Time // of the last sample; zero before the first
 	State    state
@@ -34,7 +34,7 @@ type live struct {
 	Events   []eventRow
 }
 
-// A figure stands at the top of the page.
+// A figure is at the top of the page.
 type figure struct{ Name, Value, Note string }
 
 type tenthRow struct{ Fill, Count, P50, P99 string }
@@ -124,7 +124,7 @@ func (c *Console) live(stream string) *live {
 	return out
 }
 
-// state is whether readings are accepted and stored, and what does not work.
+// state says whether readings are accepted and stored, and what does not work.
 type state struct {
 	Class doctor.Class
 	Words string
@@ -242,7 +242,7 @@ type count struct {
 	Total  float64
 }
 
-// counts returns a counter by the values of its labels, of those that ever rose.
+// counts returns a counter's nonzero values by the values of its labels.
 func (g *glance) counts(family string) []count {
 	var out []count
 	for c, n := range g.recent {
@@ -256,7 +256,7 @@ func (g *glance) counts(family string) []count {
 	return out
 }
 
-// total is that of a counter without labels.
+// total is the value of a counter without labels.
 func (g *glance) total(family string) (out count) {
 	for _, c := range g.counts(family) {
 		out = c
@@ -294,7 +294,7 @@ func refuses(answer string) bool {
 	return status >= 400
 }
 
-// events are what happened that is not a refusal.
+// events are noteworthy events other than refusals.
 func (g *glance) events() []eventRow {
 	out := make([]eventRow, 0, 8)
 	for _, e := range []struct{ name, family, meaning string }{
@@ -316,8 +316,8 @@ func (g *glance) events() []eventRow {
 	return append(out, eventRow{"Set aside now", "", chart.Format(chart.Count, aside), "buckets that cannot be written while others can; they wait in the journal"})
 }
 
-// signalRows returns those that are not healthy, the worst first (what is unknown may be
-// bad), and those that are.
+// signalRows returns the signals that are not healthy, the worst first (unknown ones may
+// be bad), and the healthy ones.
 func signalRows(signals []doctor.Signal) (other, healthy []signalRow) {
 	for _, s := range signals {
 		row := signalRow{Signal: s, Shown: strings.TrimSpace(chart.Format(chart.Count, s.Value) + " " + s.Unit)}

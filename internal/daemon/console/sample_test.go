@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A daemon is the metrics of a pretended one, with a clock of its own.
+// A daemon is a simulated daemon's metrics, with its own clock.
 type daemon struct {
 	registry *prometheus.Registry
 	random   *rand.Rand
@@ -39,8 +39,7 @@ type daemon struct {
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// newDaemon starts one, with the metrics of a stream that has buckets and of a
-// time-series one.
+// newDaemon returns one with a bucket stream and a time-series stream.
 func newDaemon(t testing.TB, now time.Time) *daemon {
 	t.Helper()
 	d := &daemon{
@@ -104,7 +103,7 @@ func (d *daemon) console(t testing.TB, change func(*Config)) *Console {
 	return New(cfg)
 }
 
-// write notes updates of a bucket that took p50 at the median.
+// write records updates of a bucket with a median of p50.
 func (d *daemon) write(stream string, updates, readings int, p50, fill float64) {
 	for range updates {
 		took := p50 * math.Exp(d.random.NormFloat64()*0.45)
@@ -112,11 +111,11 @@ func (d *daemon) write(stream string, updates, readings int, p50, fill float64) 
 	}
 }
 
-// updates are made in a second of work.
+// updates is the number of updates per second of work.
 const updates = 40
 
-// work is a second of a daemon that takes 2,000 readings per second, whose
-// windows last a minute.
+// work simulates a second of a daemon with 2,000 readings per second and
+// one-minute windows.
 func (d *daemon) work(second int) {
 	fill := math.Mod(float64(second)/60, 1)
 	d.ingested.WithLabelValues("http").Add(2004)
@@ -131,7 +130,7 @@ func (d *daemon) work(second int) {
 	d.journal.Set(float64(24<<20) * (1 + math.Mod(float64(second)/37, 1)))
 }
 
-// run lets the daemon work for some seconds while the console samples.
+// run simulates some seconds while the console samples.
 func (d *daemon) run(c *Console, seconds int) {
 	for i := range seconds {
 		d.work(i)
@@ -140,7 +139,7 @@ func (d *daemon) run(c *Console, seconds int) {
 	}
 }
 
-// get returns the console's answer.
+// get returns the console's response.
 func get(t testing.TB, c http.Handler, target string) (*http.Response, string) {
 	t.Helper()
 	w := httptest.NewRecorder()

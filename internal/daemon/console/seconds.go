@@ -29,7 +29,7 @@ type seconds struct {
 	Streams   []streamSeries `json:"streams"`
 }
 
-// A streamSeries is the writes of one stream, and of the whole span by fill.
+// A streamSeries has the writes of one stream, per second and, for the whole span, by fill.
 type streamSeries struct {
 	Name        string       `json:"name"`
 	Storage     string       `json:"storage"`
@@ -104,7 +104,7 @@ func (c *Console) serveSeconds(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body) // fails only if the client is gone
 }
 
-// tenths are the updates of a stream, or of all, by how full their buckets were.
+// tenths are the updates of a stream, or of all, by the fill of their buckets.
 func (g *glance) tenths() (out [len(store.Fills)]scrape.Histogram) {
 	for of, updates := range g.byFill {
 		if g.stream == "" || g.stream == of.Stream {

@@ -10,7 +10,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/doctor"
 )
 
-// journaling is a daemon's parts when all is well.
+// journaling returns a daemon's parts when all is well.
 func journaling() []Part {
 	return []Part{{Name: "daemon", Ready: true}, {Name: "mongodb", Ready: true, Optional: true}}
 }
@@ -36,8 +36,8 @@ func TestStateNamesThePartsThatAreNotReady(t *testing.T) {
 	}
 }
 
-// TestStateIsNotHealthyWhileNothingIsStored has every part report that it is ready: a
-// MongoDB that hangs keeps its connections.
+// TestStateIsNotHealthyWhileNothingIsStored, even if every part reports that it is
+// ready: a MongoDB that hangs keeps its connections.
 func TestStateIsNotHealthyWhileNothingIsStored(t *testing.T) {
 	t.Parallel()
 	healthy := "Readings are accepted and stored"
@@ -80,8 +80,8 @@ func TestStateIsNotHealthyWhileNothingIsStored(t *testing.T) {
 	}
 }
 
-// TestAgeThatDirectReadersSeeIsShown checks the age shown for one stream, and for all: that
-// of the stream which is furthest behind.
+// TestAgeThatDirectReadersSeeIsShown for one stream, and for all: the age of the stream
+// that is furthest behind.
 func TestAgeThatDirectReadersSeeIsShown(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
@@ -95,7 +95,7 @@ func TestAgeThatDirectReadersSeeIsShown(t *testing.T) {
 	}
 }
 
-// TestTimeOfTheLastSampleIsShown: figures that no longer change show their time.
+// TestTimeOfTheLastSampleIsShown when figures stop changing.
 func TestTimeOfTheLastSampleIsShown(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
@@ -150,7 +150,7 @@ func TestJournalLimitIsShown(t *testing.T) {
 	assert.Contains(t, body, `<dt>Journal</dt><dd>5 MiB</dd><dd class="note">kept, of at most 3 GiB</dd>`)
 }
 
-// TestRestartsOfMongoDBAreShown has an embedded mongod.
+// TestRestartsOfMongoDBAreShown for an embedded mongod.
 func TestRestartsOfMongoDBAreShown(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)

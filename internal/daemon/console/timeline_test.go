@@ -23,7 +23,7 @@ func node(t *testing.T, module string) string {
 	return string(out)
 }
 
-// importing is the statement that imports names of a file of the page.
+// importing returns the statement that imports names from a file of the page.
 func importing(t *testing.T, names, file string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("page", file))
@@ -31,7 +31,7 @@ func importing(t *testing.T, names, file string) string {
 	return fmt.Sprintf("import { %s } from %q;\n", names, "file://"+filepath.ToSlash(path))
 }
 
-// show prints a line in which nulls, gaps, differ from values that are bridged.
+// show prints a line that tells nulls, gaps and bridged values apart.
 const show = `const show = (y) => console.log(y.map((v) => (v === undefined ? "_" : v === null ? "gap" : v)).join(" "));
 `
 

@@ -20,15 +20,15 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// remember is for how long a silent sensor stays known.
+// remember is how long a silent sensor stays known.
 const remember = 7 * 24 * time.Hour
 
 // Config says which streams to watch.
 type Config struct {
 	// After is, by stream, how long after its last reading a sensor counts as silent; 0:
-	// the stream is not watched, which costs nothing.
+	// the stream is not watched, at no cost.
 	After map[string]time.Duration
-	// MaxSensors bounds the sensors of a stream that are known, some 30 bytes each; 0: 1,000,000.
+	// MaxSensors bounds the known sensors of a stream, some 30 bytes each; 0: 1,000,000.
 	MaxSensors int
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -67,8 +67,8 @@ func New(cfg Config) *Watch {
 func (w *Watch) Stream(name string) *Stream { return w.streams[name] }
 
 // SetKnownUntil sets the function that returns the time until which all arrivals in a
-// stream were reported. While readings wait in the journal it lies in the past, and no
-// sensor falls silent. Without it, it is now.
+// stream were reported. While readings wait in the journal it is in the past, and no
+// sensor falls silent. Without the function, it is now.
 func (w *Watch) SetKnownUntil(f func(stream string) time.Time) { w.knownUntil.Store(&f) }
 
 // A Stream knows when the last reading came from each sensor of a stream. Its methods
@@ -91,8 +91,8 @@ type Stream struct {
 
 type shard struct {
 	mu sync.Mutex
-	// newest holds the second, since the epoch, of the newest arrival by the hash of
-	// the sensor's id. Of a million sensors two have the same hash with a
+	// newest has the second, since the epoch, of the newest arrival by the hash of
+	// the sensor's id. Among a million sensors, two have the same hash with a
 	// probability of 1 in 37 million; they would count as one.
 	newest map[uint64]uint32
 }
@@ -161,7 +161,7 @@ func (s *Stream) Forget(sensor string) {
 type counts struct{ known, silent int }
 
 // countAgain is how old a count may be. Counting a million sensors takes some 20 ms,
-// and the live page asks every second.
+// and the live page requests it every second.
 const countAgain = 5 * time.Second
 
 // count returns how many sensors are known and silent, and forgets those that have been
@@ -206,16 +206,16 @@ func (s *Stream) count(now time.Time) counts {
 // Sensors yields the sensors in a stream's store. After an error it yields no more.
 type Sensors func(ctx context.Context, stream string) iter.Seq2[telemetry.SensorSeen, error]
 
-// A recall pauses after so many sensors, so that a million of them take two minutes and
-// leave the database to readers and writers in between.
+// A recall pauses after this many sensors, so that a million take two minutes and leave
+// the database to other reads and writes in between.
 const (
 	recallAtOnce = 1000
 	recallPause  = 100 * time.Millisecond
 	recallAgain  = time.Minute // after one that failed
 )
 
-// Run recalls the sensors that the store knows, stream by stream, and again when a
-// stream begins to be watched; it returns when ctx ends.
+// Run recalls the sensors in the store, stream by stream, and again when watching
+// of a stream begins; it returns when ctx ends.
 func (w *Watch) Run(ctx context.Context, sensors Sensors) {
 	for {
 		var again <-chan time.Time
@@ -236,9 +236,9 @@ func (w *Watch) Run(ctx context.Context, sensors Sensors) {
 	}
 }
 
-// recall restores what was known before a restart, so that sensors that fell silent
-// while no daemon ran are counted, too. The time of arrival is not stored; the
-// reading's own time stands for it, if it is not in the future.
+// recall restores the state before a restart, so that sensors that fell silent
+// while no daemon ran are counted. Arrival times are not stored, so the reading's
+// own time is used unless it is in the future.
 func (s *Stream) recall(ctx context.Context, sensors iter.Seq2[telemetry.SensorSeen, error]) {
 	n := 0
 	for seen, err := range sensors {

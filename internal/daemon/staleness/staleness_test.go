@@ -34,7 +34,7 @@ func newWatch(t testing.TB, cfg Config) *Watch {
 	return New(cfg)
 }
 
-// show is what the metrics say: known and silent, by stream.
+// show is the metrics' values: known and silent, by stream.
 func show(t *testing.T, w *Watch) string {
 	t.Helper()
 	var out []string
@@ -50,7 +50,7 @@ func show(t *testing.T, w *Watch) string {
 	return strings.Join(out, " ")
 }
 
-// pass lets time pass, in a bubble.
+// pass advances the bubble's time.
 func pass(d time.Duration) { <-time.After(d) }
 
 func TestSensorFallsSilentAndReturns(t *testing.T) {
@@ -124,15 +124,15 @@ func TestSensorsBeyondMaximumAreNotCounted(t *testing.T) {
 		})
 	}
 	all.Wait()
-	// Concurrent goroutines may each exceed it by one.
+	// Concurrent goroutines may each exceed the limit by one.
 	assert.InDelta(t, 100, s.sensors.Load(), 4)
 	for i := range 90 {
-		s.Came(fmt.Sprint("0 ", i), time.Now()) // known or not, none is forgotten for another
+		s.Came(fmt.Sprint("0 ", i), time.Now()) // known or not, none replaces another
 	}
 	assert.InDelta(t, 100, s.sensors.Load(), 4)
 }
 
-// stored is a store with sensors that were seen some time ago, by stream.
+// stored is a store with sensors last seen some time ago, by stream.
 func stored(failures int, ages ...time.Duration) Sensors {
 	return func(_ context.Context, stream string) iter.Seq2[telemetry.SensorSeen, error] {
 		return func(yield func(telemetry.SensorSeen, error) bool) {
@@ -179,7 +179,7 @@ func TestRecallEndsWithContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { w.Run(ctx, stored(0, make([]time.Duration, 100_000)...)) })
-		pass(time.Second) // it pauses 100 times in all
+		pass(time.Second) // 100 pauses in all
 		cancel()
 		running.Wait()
 		assert.False(t, w.Stream("r").recalled.Load())
@@ -187,7 +187,7 @@ func TestRecallEndsWithContext(t *testing.T) {
 	})
 }
 
-// What the configuration says of a million sensors.
+// As documented in the configuration, for a million sensors.
 func TestMemoryPerSensor(t *testing.T) {
 	w := newWatch(t, Config{After: map[string]time.Duration{"r": time.Minute}})
 	s := w.Stream("r")

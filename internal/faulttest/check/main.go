@@ -3,9 +3,9 @@
 //
 //	go run ./internal/faulttest/check --mongo-uri mongodb://… --duration 1m --keys
 //
-// Meanwhile, make fail whatever can. After the duration or Ctrl-C it has the daemon store
-// everything, and compares. Exit codes: 0 nothing is lost, doubled, invented or misshapen;
-// 1 something is; 2 the check could not be made.
+// Meanwhile, inject failures. After the duration or Ctrl-C, it makes the daemon store
+// everything, and compares. Exit codes: 0 nothing is lost, duplicated, invented or
+// malformed; 1 something is; 2 the check failed to run.
 package main
 
 import (
@@ -88,7 +88,7 @@ func run(args []string, stdout, stderr io.Writer) (ok bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("flush the daemon: %w", err)
 	}
-	_ = resp.Body.Close() // it was only read
+	_ = resp.Body.Close() // only read
 	if resp.StatusCode != http.StatusOK {
 		return false, fmt.Errorf("flush the daemon: it answers %s", resp.Status)
 	}

@@ -22,13 +22,13 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// whose says which process a value belongs to: it starts over with that process.
+// whose is the process that a value belongs to: it starts over with that process.
 type whose int
 
 const (
 	daemons whose = iota
 	mongods
-	independent // of both
+	independent // of either
 )
 
 // A line is a value over time.
@@ -40,10 +40,10 @@ type line struct {
 	least      float64              // the smallest rise that counts; infinite: it may grow
 }
 
-// segment is the size of a journal file; files are removed whole.
+// segment is the size of a journal file; only whole files are removed.
 const segment = 64 << 20
 
-// lines returns what is measured. To watch something else, add a row.
+// lines lists the measurements. To add one, add a row.
 func lines() []line {
 	metric := func(name string) func(*probe) float64 {
 		return func(p *probe) float64 { return p.metrics.Value(name, nil) }
@@ -78,7 +78,7 @@ func slowest(took []time.Duration, without float64) float64 {
 	return faulttest.Slowest(took, without).Seconds()
 }
 
-// A probe has the figures read at one moment.
+// A probe has the figures of one moment.
 type probe struct {
 	metrics                    scrape.Sample
 	mongodMemory, mongodFiles  float64
@@ -91,7 +91,7 @@ type probe struct {
 // A sample has the values of all lines at one moment.
 type sample struct {
 	at     float64 // seconds of the run
-	life   [2]int  // which daemon, and which mongod
+	life   [2]int  // of the daemon and mongod
 	values []float64
 }
 
@@ -144,7 +144,7 @@ func (s *soak) sample(ctx context.Context) sample {
 	return one
 }
 
-// mongod returns the pid of the embedded mongod, 0 if it is unknown.
+// mongod returns the embedded mongod's pid, 0 if unknown.
 func (s *soak) mongod() int {
 	var memory struct{ Pid int }
 	text, err := os.ReadFile(filepath.Join(s.dataDir(), "mongod", "brim.json"))
@@ -153,12 +153,12 @@ func (s *soak) mongod() int {
 	}
 	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", memory.Pid))
 	if !strings.Contains(string(line), s.dataDir()) {
-		return 0 // it has ended, and another process may have its pid
+		return 0 // it has ended, and its pid may be reused
 	}
 	return memory.Pid
 }
 
-// filesIn returns the number of files below a directory, and their size in bytes.
+// filesIn returns the number of files below a directory, and their total bytes.
 func filesIn(dir string) (files, size float64) {
 	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -172,18 +172,18 @@ func filesIn(dir string) (files, size float64) {
 	return files, size
 }
 
-// rule explains to readers of the page when a line climbs.
+// rule tells readers of the page when a line climbs.
 const rule = "A line climbs if a least-squares fit over the last three quarters of the run rises by more than a tenth of the mean, by more than four " +
 	"standard errors, and by more than the threshold. Each new process has its own level; its first 15 minutes, in which it fills its " +
 	"caches, are left out, and the rise is taken over the longest life of a process. Values are averaged over forty-eighths of the run."
 
-// A trend is how a line develops.
+// A trend is a line's development.
 type trend struct {
 	mean    float64
 	rise    float64 // over the last three quarters of the run
 	noise   float64 // standard error of the rise
 	climbs  bool
-	unknown bool // there are too few points
+	unknown bool // too few points
 }
 
 const (
@@ -195,7 +195,7 @@ const (
 	warmUp  = 15 * 60 // seconds
 )
 
-// trendOf fits parallel lines, one for each life of the process.
+// trendOf fits parallel lines, one per life of the process.
 func (s *soak) trendOf(i int) (t trend) {
 	l := lines()[i]
 	var xx, xy, yy, points, longest float64
@@ -258,7 +258,7 @@ func (s *soak) averages(i int) map[int][]point {
 	return lives
 }
 
-// climbing names the lines that climb.
+// climbing lists the names of lines that climb.
 func (s *soak) climbing() (out []string) {
 	if len(s.samples) == 0 {
 		return nil

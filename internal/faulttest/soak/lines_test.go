@@ -15,8 +15,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// soakOf returns a run of 1,000 minutes whose daemon was restarted every 250. The line of
-// its memory has the values of a function, in MiB, with noise; all others are constant.
+// soakOf returns a run of 1,000 minutes with a daemon restart every 250. The memory line
+// follows a function, in MiB, with noise; all others are constant.
 func soakOf(memory func(at float64, life int) float64) *soak {
 	s := &soak{workloads: workloads()}
 	noise := rand.New(rand.NewPCG(1, 2))

@@ -17,12 +17,12 @@ import (
 	"github.com/brim-telemetry/brim/internal/report"
 )
 
-// The verdicts on a line.
+// Verdicts on a line.
 const (
 	steady, climbs, tooShort, mayGrow = "steady", "climbs", "unknown", "not judged"
 )
 
-// verdict says how the run ended, in one sentence.
+// verdict summarizes the run in one sentence.
 func (s *soak) verdict() string {
 	climbing := s.climbing()
 	switch {
@@ -43,7 +43,7 @@ func (s *soak) verdict() string {
 	return "Nothing was lost, nothing was stored twice, and no line climbs."
 }
 
-// writePage writes the page, also of a run that was cut short.
+// writePage writes the page, even for an interrupted run.
 func (s *soak) writePage(path string) error {
 	length := time.Duration(s.samples[len(s.samples)-1].at) * time.Second
 	trends := &report.Table{Head: []string{"line", "mean", "rise", "standard error", "threshold", "verdict"}, Tone: func(cell string) string {

@@ -27,7 +27,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/machine"
 )
 
-// A workload is one way to send readings to one stream. To cover another input or kind of
+// A workload is a way to send readings to a stream. To cover another input or kind of
 // storage, add a row.
 type workload struct {
 	name     string
@@ -51,7 +51,7 @@ const (
 
 	speedup     = 90 // a month in eight hours
 	granularity = 5 * time.Minute
-	// sensors of each workload: one sends every half minute of event time or so.
+	// sensors per workload: each sends about every half minute of event time.
 	sensors = 40
 	batch   = 10
 	// leastKept is more event time than passes while a client waits for an answer.
@@ -61,7 +61,7 @@ const (
 	patience = 5 * time.Minute
 )
 
-// config of the daemon; the retention changes.
+// config is the daemon's configuration; the retention changes.
 const config = `granularity: %v
 retention: %v
 idempotency-window: 2m
@@ -78,10 +78,10 @@ type soak struct {
 	log       io.WriteCloser // of the daemon
 
 	began, end   time.Time
-	round        time.Duration // length of one
+	round        time.Duration // of each
 	faultEvery   time.Duration
 	sampleEvery  time.Duration
-	kept         time.Duration // of event time, by the retention
+	kept         time.Duration // event time, by the retention
 	addresses    [3]string     // HTTP, gRPC, admin
 	workloads    []workload
 	logs         map[string]*faulttest.Log // by stream
@@ -89,7 +89,7 @@ type soak struct {
 	mongo        *mongo.Client
 	rounds       int
 	readings     map[string]*faulttest.Result // of the last check
-	wrong        string                       // what a check found; empty: nothing
+	wrong        string                       // finding of a check; empty: none
 	faults       map[string]int
 	outages      []float64 // when the daemon was killed, in seconds of the run
 	samples      []sample
@@ -100,10 +100,10 @@ type soak struct {
 	daemon    *launch.Daemon
 	life      [2]int // how often the daemon and its mongod were started
 	producers []*faulttest.Producers
-	retired   int64 // requests answered to producers of earlier rounds
+	retired   int64 // answers to producers in earlier rounds
 }
 
-// An epoch is what one producer sends in one round.
+// An epoch is what one producer sends in a round.
 type epoch struct {
 	stream   string
 	producer int64
@@ -128,8 +128,8 @@ func newSoak(dir, brim string, length time.Duration, rate float64, out io.Writer
 // eventTime returns the current event time.
 func (s *soak) eventTime(now time.Time) time.Time { return s.end.Add(-speedup * s.end.Sub(now)) }
 
-// setRetention keeps only the newest readings from now on, by event time, and returns
-// the oldest event time that is safe from removal.
+// setRetention sets the retention to keep only recent event time, and returns the
+// oldest event time that is safe from removal.
 func (s *soak) setRetention(now time.Time) (safe time.Time, err error) {
 	retention := (now.Sub(s.eventTime(now)) + s.kept).Round(time.Second)
 	text := fmt.Sprintf(config, granularity, retention)
@@ -147,8 +147,8 @@ func (s *soak) setRetention(now time.Time) (safe time.Time, err error) {
 func (s *soak) configFile() string { return filepath.Join(s.dir, "brim.yaml") }
 func (s *soak) dataDir() string    { return filepath.Join(s.dir, "data") }
 
-// run returns when the time is over, a check fails, or ctx ends. Everything that it started
-// has then ended.
+// run returns when the time is up, a check fails, or ctx ends. By then everything it
+// started has ended.
 func (s *soak) run(ctx context.Context) (err error) {
 	if err := s.drawAddresses(ctx); err != nil {
 		return err
@@ -187,8 +187,8 @@ func (s *soak) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// drawAddresses picks free ports below those of outgoing connections: the daemon keeps them,
-// and no other socket may take them while it is down.
+// drawAddresses picks free ports below those of outgoing connections: the daemon reuses
+// them, and no other socket may take them while it is down.
 func (s *soak) drawAddresses(ctx context.Context) error {
 	var listen net.ListenConfig
 	for i := 0; i < len(s.addresses); {
@@ -224,7 +224,7 @@ func (s *soak) start(ctx context.Context) error {
 	return err
 }
 
-// oneRound sends for a while, under faults, and checks what is stored.
+// oneRound sends for a while, under faults, and checks the stored readings.
 func (s *soak) oneRound(ctx context.Context) error {
 	began := time.Now()
 	limit := began.Add(s.round)
@@ -275,7 +275,7 @@ func (s *soak) produce(now time.Time) {
 	}
 }
 
-// stopProducers returns how many good readings were refused.
+// stopProducers returns how many valid readings were refused.
 func (s *soak) stopProducers() (wronged int64) {
 	for _, p := range s.producers {
 		p.Stop()
@@ -289,9 +289,9 @@ func (s *soak) stopProducers() (wronged int64) {
 	return wronged
 }
 
-// injectFaults makes MongoDB or the daemon unavailable for a tenth of the time. Of sixty
-// faults, one kills the daemon and two kill its mongod, so that both live long enough to show
-// whether they grow; the others pause mongod.
+// injectFaults makes MongoDB or the daemon unavailable for a tenth of the time. Out of sixty
+// faults, one kills the daemon and two kill its mongod, so that both live long enough to
+// reveal growth; the others pause mongod.
 func (s *soak) injectFaults(ctx context.Context, cancel func()) error {
 	for machine.Pause(ctx, s.faultEvery*9/10) == nil {
 		n := s.faults["mongod stopped"] + s.faults["mongod killed"] + s.faults["daemon killed"] + 1
@@ -314,7 +314,7 @@ func (s *soak) injectFaults(ctx context.Context, cancel func()) error {
 func (s *soak) pauseMongod(ctx context.Context) error {
 	pid := s.mongod()
 	if pid == 0 {
-		return nil // it is being started
+		return nil // it is starting
 	}
 	err := syscall.Kill(pid, syscall.SIGSTOP)
 	if err == nil {
@@ -345,8 +345,8 @@ func (s *soak) killDaemon(ctx context.Context) error {
 	return s.start(context.WithoutCancel(ctx))
 }
 
-// check waits until everything accepted is stored, and compares what retention cannot have
-// removed yet.
+// check waits until all accepted readings are stored, and compares those that retention
+// cannot have removed yet.
 func (s *soak) check(ctx context.Context, since time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
@@ -377,7 +377,7 @@ func (s *soak) check(ctx context.Context, since time.Time) error {
 	return nil
 }
 
-// flush asks until the daemon has stored everything, as MongoDB may just be starting.
+// flush retries until the daemon has stored everything, since MongoDB may just be starting.
 func (s *soak) flush(ctx context.Context) error {
 	for deadline := time.Now().Add(patience); ; {
 		err := s.daemon.Flush(ctx, time.Minute)

@@ -1,11 +1,11 @@
-// Command table makes the table of the fault tests from their output:
+// Command table creates the table of fault tests from their output:
 //
 //	BRIM_FAULT_FULL=1 go test -json ./… | go run ./internal/faulttest/table --into docs/durability.md
 //
-// It prints the table on stdout, progress on stderr. If every named test has a
-// row in which nothing is lost or stored twice, and no test failed, the table replaces the
-// one between the markers in the file; otherwise it exits with 1. The patches
-// in internal/sabotage say which tests fail without a protection.
+// It prints the table on stdout, progress on stderr. If every named test has a row in which nothing
+// is lost or stored twice, and no test failed, the table replaces the one between the markers in
+// the file; otherwise it exits with 1. The patches in internal/sabotage say which tests fail
+// without a protection.
 package main
 
 import (
@@ -68,7 +68,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// The lines around the table; the first may go on.
+// Markers around the table; the first is only a prefix.
 const (
 	begins = "<!-- fault table: begin"
 	ends   = "<!-- fault table: end -->"

@@ -16,7 +16,7 @@ import (
 
 const page = "# Durability\n\n<!-- fault table: begin (make test-fault) -->\n| old |\n<!-- fault table: end -->\n\nMore.\n"
 
-// output is that of `go test -json` with a row for each test.
+// output is the output of `go test -json` with a row per test.
 func output(t *testing.T, lost int) io.Reader {
 	t.Helper()
 	var b bytes.Buffer
@@ -28,7 +28,7 @@ func output(t *testing.T, lost int) io.Reader {
 	return &b
 }
 
-// patches returns a folder of two sabotages.
+// patches returns a folder with two sabotages.
 func patches(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -57,8 +57,8 @@ var shared struct {
 	err    error
 }
 
-// Main runs the tests, stops the shared mongod, calls what is to be done after it, and exits.
-// TestMain needs nothing else.
+// Main runs the tests, stops the shared mongod, calls after, and exits. TestMain needs
+// nothing else.
 func Main(m *testing.M, after ...func()) {
 	code := Run(m)
 	for _, f := range after {
@@ -67,8 +67,8 @@ func Main(m *testing.M, after ...func()) {
 	os.Exit(code)
 }
 
-// Run is Main without the exit: it returns the exit code, which is also not 0 if goroutines
-// are left.
+// Run is Main without the exit: it returns the exit code, which is nonzero if goroutines
+// leaked.
 func Run(m *testing.M) int {
 	shared.mu.Lock()
 	shared.main = true
@@ -142,7 +142,7 @@ func closeShared() error {
 	return errors.Join(disconnect(shared.client), end(shared.server), os.RemoveAll(shared.dir))
 }
 
-// end kills the server's mongod: its data is deleted, so no clean stop is needed.
+// end kills the server's mongod: its data is deleted, so a clean stop is unnecessary.
 func end(server *mongod.Server) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -152,8 +152,8 @@ func end(server *mongod.Server) error {
 	return nil
 }
 
-// Start starts a mongod for the test, and kills it at the test's end, unless the test has
-// closed it. The defaults are those of the shared one; an empty DataDir is a directory of
+// Start starts a mongod for the test, and kills it after the test unless the test has
+// closed it. The defaults are the shared one's; without a DataDir, it uses a directory of
 // the test.
 func Start(t testing.TB, config mongod.Config) *mongod.Server {
 	t.Helper()
@@ -200,8 +200,8 @@ func Defaults(config mongod.Config) mongod.Config {
 	return config
 }
 
-// Database returns an empty database of the shared mongod, which is dropped at the test's
-// end. All tests share its client.
+// Database returns an empty database of the shared mongod, which is dropped after the
+// test. All tests share its client.
 func Database(t testing.TB) *mongo.Database {
 	t.Helper()
 	Shared(t)
@@ -250,7 +250,7 @@ func giveUp(t testing.TB, err error) {
 	brimtest.Missing(t, "MONGOD", fmt.Sprintf("mongod: %v", err))
 }
 
-// Before skips a test of behaviour that this major release of MongoDB changed. The reason
+// Before skips a test of behavior that this major release of MongoDB changed. The reason
 // says what later releases do.
 func Before(t testing.TB, major int, reason string) {
 	t.Helper()
@@ -291,8 +291,8 @@ func skip(t testing.TB, reason string) {
 }
 
 // FreePort returns a free TCP port of 127.0.0.1 that no other test of any process gets
-// before this one has ended: until then, the UDP port of that number is held. It is drawn
-// from below those that the system assigns, and those that mongods draw.
+// before this one has ended: the UDP port with that number is held as a lock. It is
+// outside the ranges used by the system and for mongods.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {

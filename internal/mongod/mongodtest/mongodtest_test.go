@@ -26,7 +26,7 @@ func TestEachDatabaseIsEmptyAndAcceptsWrites(t *testing.T) {
 	require.NoError(t, first.Client().Database("admin").RunCommand(t.Context(), failPoint).Err())
 }
 
-// inABareMachine runs one test of this binary where no mongod can be had.
+// inABareMachine runs one test of this binary where no mongod is available.
 func inABareMachine(t *testing.T, env ...string) (output string, err error) {
 	t.Helper()
 	self, err := os.Executable()

@@ -28,9 +28,9 @@ const (
 	electionPatience = 60 * time.Second
 )
 
-// A ReplicaSet is three mongods on loopback that elect a primary among
-// themselves. Unlike a mongod.Server, a member that dies stays dead until Restart.
-// Its methods may be called from the test's goroutine only.
+// A ReplicaSet is three mongods on loopback, one of which is elected primary.
+// Unlike a mongod.Server, a member that dies stays dead until Restart. Its methods
+// may be called from the test's goroutine only.
 type ReplicaSet struct {
 	t       testing.TB
 	Members [3]*Member
@@ -84,7 +84,7 @@ func StartReplicaSet(t testing.TB, electionTimeout time.Duration) *ReplicaSet {
 		t.Fatalf("initiate the replica set: %v", err)
 	}
 	await(r.t, "primary", func(ctx context.Context) bool {
-		// Without this the first election starts only after electionTimeout.
+		// Without this, the first election would start only after electionTimeout.
 		_ = r.Members[0].Run(ctx, bson.D{{Key: "replSetStepUp", Value: 1}}) // refused while it starts
 		return r.primary(ctx) != nil
 	})
@@ -150,8 +150,8 @@ func await(t testing.TB, what string, seen func(context.Context) bool) {
 	}
 }
 
-// StepDown makes the primary a secondary, for long enough that another is
-// elected. It fails when there is none that could be.
+// StepDown makes the primary a secondary long enough for another to be elected.
+// It fails if there is no candidate.
 func (r *ReplicaSet) StepDown() error {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), operationTimeout)
@@ -182,13 +182,13 @@ func (r *ReplicaSet) end() {
 	all.Wait()
 }
 
-// Kill ends the member as a crash does.
+// Kill ends the member like a crash.
 func (m *Member) Kill() {
 	_ = m.process.Kill()
 	<-m.process.Ended
 }
 
-// Restart starts a member that does not run, and returns when it answers.
+// Restart starts a stopped member, and returns once it answers.
 func (m *Member) Restart(t testing.TB) {
 	t.Helper()
 	if err := m.start(); err != nil {
@@ -210,8 +210,8 @@ func (m *Member) awaitAnswer(t testing.TB) {
 	})
 }
 
-// Pause stops the member's process: its sockets stay, and what arrives in them is
-// processed after Resume.
+// Pause stops the member's process: its sockets stay open, and what they receive
+// is processed after Resume.
 func (m *Member) Pause() error { return m.process.Signal(syscall.SIGSTOP) }
 
 // Resume continues a paused member.

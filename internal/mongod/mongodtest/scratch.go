@@ -11,9 +11,9 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// newScratch makes a directory for a shared mongod's data, and removes those of test
-// binaries that were killed: the lock of the data directory in them is free. A young
-// one may not be locked yet.
+// newScratch creates a directory for a shared mongod's data, and removes those of
+// killed test binaries, whose data directory is not locked. A recent one may not be
+// locked yet.
 func newScratch() (string, error) {
 	root := filepath.Join(os.TempDir(), fmt.Sprintf("brim-mongodtest-%d", os.Getuid()))
 	if err := os.MkdirAll(root, 0o700); err != nil {

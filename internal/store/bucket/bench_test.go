@@ -15,8 +15,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// BenchmarkEncode makes guarded updates of integer fields, as they go to the
-// driver; the driver's own work is not in it.
+// BenchmarkEncode encodes guarded updates of integer fields, without the
+// driver's own work.
 func BenchmarkEncode(b *testing.B) {
 	for _, perUpdate := range []int{1, 12, 60, 360} {
 		for _, fields := range []int{1, 10, 50} {
@@ -45,14 +45,14 @@ func benchmarkEncode(b *testing.B, perUpdate, fields int) {
 	}
 	runtime.ReadMemStats(&after)
 	n := float64(b.N * sensors * perUpdate)
-	b.ReportMetric(0, "ns/op") // of no meaning here
+	b.ReportMetric(0, "ns/op") // meaningless here
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/n, "ns/reading")
 	b.ReportMetric(float64(after.Mallocs-before.Mallocs)/n, "allocs/reading")
 	b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/n, "B/reading")
 }
 
-// BenchmarkRead reads two of ten fields from a day of documents of 5 and 60 readings, as they come
-// from the driver.
+// BenchmarkRead reads two of ten fields from a day of documents with 5 and 60 readings, as
+// received from the driver.
 func BenchmarkRead(b *testing.B) {
 	for _, sealed := range []bool{false, true} {
 		for _, each := range []int{5, 60} {

@@ -41,8 +41,8 @@ type Store struct {
 	*store.Base
 	bulks      bulks
 	late       late
-	viewWarned atomic.Bool  // it was logged that the view missesSource blocks
-	dayWarned  atomic.Bool  // it was logged that a rollup is too large
+	viewWarned atomic.Bool  // logged that the view does not show blocks
+	dayWarned  atomic.Bool  // logged that a rollup is too large
 	sharded    atomic.Bool  // the collection is sharded; known once it is prepared
 	slowest    atomic.Int64 // of the recent commands, in ns; see patience
 }

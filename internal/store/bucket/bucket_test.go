@@ -48,13 +48,13 @@ func TestConformanceWhileSealing(t *testing.T) {
 	}
 }
 
-// alternating is a Config.ReadColumns that makes a document hold both formats.
+// alternating is a Config.CanReadColumns that gives a document both formats.
 func alternating() func() bool {
 	var calls atomic.Int64
 	return func() bool { return calls.Add(1)%2 == 0 }
 }
 
-// TestDocument pins the shape of a bucket document, which others read, too.
+// TestDocument pins the form of a bucket document, which other programs also read.
 func TestDocument(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
@@ -120,7 +120,7 @@ func TestPartsKeepTheirCap(t *testing.T) {
 	for i := range 50 {
 		readings = append(readings, storetest.Reading("a", time.Duration(i)*time.Second, float64(i)))
 	}
-	// A second store that knows nothing of the first one's parts goes on.
+	// A second store that does not know the first one's parts continues.
 	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, readings[:24]...), window))
 	other := open(t, db, Config{MaxReadings: 7})
 	storetest.WriteAll(t, other, storetest.Pending(storetest.Batch(t, "s2", 1, readings[24:]...), window))
@@ -146,7 +146,7 @@ func TestPartsKeepTheirCapInBytes(t *testing.T) {
 		r.Fields = append(r.Fields, telemetry.Field{Name: "x", Value: long})
 		readings = append(readings, r)
 	}
-	// One reading larger than a part goes alone.
+	// A reading larger than a part is alone in it.
 	for i := range 6 {
 		readings[9].Fields = append(readings[9].Fields, telemetry.Field{Name: "y" + string(rune('a'+i)), Value: long})
 	}
@@ -176,8 +176,8 @@ func TestRepeatedUpdateIsNotAppliedTwice(t *testing.T) {
 	}
 	b := storetest.Batch(t, "s1", 1, readings...)
 	storetest.WriteAll(t, s, storetest.Pending(b, window))
-	// The same again, and again cut in the middle, by a lane that believes in its
-	// state: as after replies that were lost.
+	// The same again, cut differently, by a lane with outdated state: as after
+	// lost replies.
 	for _, from := range []int{0, 3, 7, 11} {
 		writes := storetest.Pending(b, window)
 		writes[0].Rows = writes[0].Rows[from:]
@@ -194,7 +194,7 @@ func TestBucketsOfAnotherGranularityStayReadable(t *testing.T) {
 		readings = append(readings, storetest.Reading("a", time.Duration(i)*2*time.Minute, float64(i)))
 	}
 	for i, g := range []time.Duration{time.Hour, time.Minute, 15 * time.Minute} {
-		// Every third reading is written at this granularity, so that the windows overlap.
+		// Every third reading has this granularity, so that windows overlap.
 		var some []telemetry.Reading
 		for at := i; at < len(readings); at += 3 {
 			some = append(some, readings[at])
@@ -207,8 +207,8 @@ func TestBucketsOfAnotherGranularityStayReadable(t *testing.T) {
 	assert.Equal(t, readings[5:10], storetest.Read(t, s, "a", from, from.Add(10*time.Minute)), "a span inside the longest window")
 }
 
-// TestTagsOfAPartAreThoseOfItsFirstReading pins the form that they have in
-// documents, which others read, too.
+// TestTagsOfAPartAreThoseOfItsFirstReading pins their form in documents, which
+// other programs also read.
 func TestTagsOfAPartAreThoseOfItsFirstReading(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
@@ -235,7 +235,7 @@ func TestTagsOfAPartAreThoseOfItsFirstReading(t *testing.T) {
 	assert.InDelta(t, 2, testutil.ToFloat64(s.Metrics.OwnTags), 0)
 }
 
-// TestForeignTagsEndTheirPart: no update's filter matches them.
+// TestForeignTagsEndTheirPart, since no update's filter matches them.
 func TestForeignTagsEndTheirPart(t *testing.T) {
 	t.Parallel()
 	for name, tags := range map[string]any{"a number": bson.D{{Key: "floor", Value: 3}}, "an empty document": bson.D{}, "no document": "north", "null": nil} {
@@ -262,7 +262,7 @@ func TestFailedWritesKeepTheirRows(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	s := open(t, db, Config{})
-	// A validator that refuses everything is how a collection is fenced.
+	// Collections are fenced with a validator that refuses everything.
 	fence := bson.D{{Key: "collMod", Value: storetest.Stream}, {Key: "validator", Value: bson.D{{Key: "$expr", Value: false}}}}
 	require.NoError(t, db.RunCommand(t.Context(), fence).Err())
 	writes := storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), window)

@@ -20,7 +20,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// longReadings are of several sensors, some 25 KB for each.
+// longReadings are several sensors' readings, some 25 KB per sensor.
 func longReadings(sensors int) []telemetry.Reading {
 	var out []telemetry.Reading
 	for i := range sensors * 24 {
@@ -49,8 +49,8 @@ func TestManyOperationsGoInSeveralCommands(t *testing.T) {
 	}
 }
 
-// TestTimedOutWriteHoldsNoMemory lets a command hang in the server while the
-// next ones are encoded in the same memory.
+// TestTimedOutWriteHoldsNoMemory: a command hangs in the server while the next
+// ones are encoded in the same memory.
 func TestTimedOutWriteHoldsNoMemory(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)

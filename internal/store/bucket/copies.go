@@ -200,7 +200,7 @@ func (s *Store) DropCopies(ctx context.Context, o store.Origin, sensor string) (
 // A copyWriter groups readings into parts, and inserts those.
 type copyWriter struct {
 	sealer *Sealer
-	ctx    context.Context //nolint:containedctx // it is that of one call
+	ctx    context.Context //nolint:containedctx // of one call
 	origin store.Origin
 	sensor string
 	now    *store.Live

@@ -17,7 +17,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// repeated are readings of few times, values and tags, so that many are identical.
+// repeated are readings with few different times, values and tags, so that many are identical.
 func repeated(sensor string, n int, random *rand.Rand) (out []telemetry.Reading) {
 	for range n {
 		r := storetest.Reading(sensor, time.Duration(random.IntN(20))*10*time.Second, float64(random.IntN(2)))
@@ -46,8 +46,8 @@ func distinct(ctx context.Context, t *testing.T, s *Store, q telemetry.Query) (o
 	return out
 }
 
-// TestDuplicatesAreTheSameBeforeAndAfterSealing, whatever part and format the readings are in,
-// and however an answer is cut into pages.
+// TestDuplicatesAreTheSameBeforeAndAfterSealing, whatever the part and format of the readings,
+// and the pages of an answer.
 func TestDuplicatesAreTheSameBeforeAndAfterSealing(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
@@ -92,8 +92,8 @@ func TestDuplicatesAreTheSameBeforeAndAfterSealing(t *testing.T) {
 	assert.Positive(t, n)
 }
 
-// inPages asks for pages, as clients do: from a time on, without readings of that time that
-// were seen.
+// inPages pages through an answer like a client: from a time on, without the readings of
+// that time already seen.
 func inPages(t *testing.T, s *Store, q telemetry.Query, limit int) (out []telemetry.Reading) {
 	t.Helper()
 	for skip := 0; ; {

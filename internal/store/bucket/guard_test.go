@@ -16,7 +16,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Each test here fails when one part of the guarded update is taken out.
+// Each test fails without one part of the guarded update.
 
 func seconds(n int) []telemetry.Reading {
 	readings := make([]telemetry.Reading, n)
@@ -33,8 +33,8 @@ func someRows(b *batch.Batch, from, to int) []*batch.Pending {
 	return writes
 }
 
-// TestGuardIsOnTheFirstReading repeats readings together with new ones, as
-// happens when a batch is cut differently the second time.
+// TestGuardIsOnTheFirstReading repeats readings together with new ones, as when
+// a batch is cut differently the second time.
 func TestGuardIsOnTheFirstReading(t *testing.T) {
 	t.Parallel()
 	s := open(t, connect(t), Config{})
@@ -46,7 +46,7 @@ func TestGuardIsOnTheFirstReading(t *testing.T) {
 	assert.InDelta(t, 4, testutil.ToFloat64(s.Metrics.Duplicates), 0)
 }
 
-// TestDelayedUpdateCannotEnterAClosedPart sends an update that sat in a socket
+// TestDelayedUpdateCannotEnterAClosedPart: the update was stuck in a socket
 // while its readings moved on to the next part.
 func TestDelayedUpdateCannotEnterAClosedPart(t *testing.T) {
 	t.Parallel()
@@ -68,8 +68,8 @@ func TestDelayedUpdateCannotEnterAClosedPart(t *testing.T) {
 	assert.Len(t, documents(t, db), 2)
 }
 
-// TestClosingAPartFindsADelayedUpdate lets the delayed update arrive
-// just before the part is closed.
+// TestClosingAPartFindsADelayedUpdate that arrives just before the part is
+// closed.
 func TestClosingAPartFindsADelayedUpdate(t *testing.T) {
 	t.Parallel()
 	s := open(t, connect(t), Config{})
@@ -84,8 +84,8 @@ func TestClosingAPartFindsADelayedUpdate(t *testing.T) {
 	assert.Equal(t, readings, storetest.ReadAll(t, s, "a"))
 }
 
-// TestDatabaseEnforcesTheCap lets two daemons fill one part, neither knowing what
-// the other has put there.
+// TestDatabaseEnforcesTheCap: two daemons fill a part without knowing of each
+// other's readings.
 func TestDatabaseEnforcesTheCap(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Config{"readings": {MaxReadings: 7}, "bytes": {MaxBytes: 1 << 10}} {
@@ -115,9 +115,8 @@ func TestDatabaseEnforcesTheCap(t *testing.T) {
 	}
 }
 
-// TestLostRepliesInRandomOrder plays a lane whose replies are lost, whose
-// updates are delayed, and which forgets what it knew, beside a second daemon
-// that writes the same bucket.
+// TestLostRepliesInRandomOrder simulates a lane that loses replies, has updates
+// delayed, and forgets its state, while a second daemon writes the same bucket.
 func TestLostRepliesInRandomOrder(t *testing.T) {
 	t.Parallel()
 	s := open(t, connect(t), Config{MaxReadings: 7})
@@ -150,18 +149,18 @@ func playLanes(t *testing.T, s *Store, lanes []*batch.Pending, rnd *rand.Rand) {
 			continue
 		}
 		switch fate := rnd.Float64(); {
-		case fate < 0.3: // the update is on its way for long, or its reply is lost
+		case fate < 0.3: // the update is delayed for long, or its reply is lost
 			some := *pending
 			some.Rows = pending.Rows[:1+rnd.IntN(len(pending.Rows))]
 			p := *partOf(pending)
 			if op, ok := s.cut(&some, &p); ok {
 				network = append(network, model(op))
 			}
-		case fate < 0.5 && len(network) > 0: // and arrives at last
+		case fate < 0.5 && len(network) > 0: // and finally arrives
 			at := rnd.IntN(len(network))
 			_, err := s.Majority.BulkWrite(t.Context(), network[at:at+1])
 			require.True(t, err == nil || mongo.IsDuplicateKeyError(err), "%v", err)
-		case fate < 0.6: // the daemon starts again
+		case fate < 0.6: // the daemon restarts
 			pending.State, pending.Recovered = nil, true
 		default:
 			s.Write(t.Context(), []*batch.Pending{pending})
@@ -174,8 +173,8 @@ func playLanes(t *testing.T, s *Store, lanes []*batch.Pending, rnd *rand.Rand) {
 	}
 }
 
-// TestLookupGoesOnFromTheCurrentPart has parts that another daemon made anew after their sensor
-// was deleted, before the current one of this daemon.
+// TestLookupGoesOnFromTheCurrentPart: after the sensor's deletion, another daemon created parts
+// before this daemon's current one.
 func TestLookupGoesOnFromTheCurrentPart(t *testing.T) {
 	t.Parallel()
 	at := func(number int32, count int64, full bool) stored {

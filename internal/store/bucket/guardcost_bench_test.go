@@ -25,12 +25,12 @@ import (
 const (
 	guardSensors = 1000
 	guardWriters = 4
-	guardTime    = 20 * time.Second // for both sides of a comparison together
+	guardTime    = 20 * time.Second // for both sides together
 )
 
 // BenchmarkGuard compares updates with the guard, the fence and the caps in
 // their filter with updates whose filter is `_id` alone: readings of four
-// fields, 1,000 sensors in hourly buckets, 4 writers, in turns against one
+// fields, 1,000 sensors in hourly buckets, 4 writers, alternating on one
 // mongod. It runs for a fixed time, whatever -benchtime says.
 //
 //	go test -run '^$' -bench Guard ./internal/store/bucket
@@ -43,7 +43,7 @@ func BenchmarkGuard(b *testing.B) {
 				guarded.round(b, perUpdate)
 				bare.round(b, perUpdate)
 			}
-			b.ReportMetric(0, "ns/op") // of no meaning here
+			b.ReportMetric(0, "ns/op") // meaningless here
 			b.ReportMetric(guarded.rate(), "guarded-readings/s")
 			b.ReportMetric(bare.rate(), "bare-readings/s")
 			b.ReportMetric(guarded.rate()/bare.rate(), "guarded/bare")
@@ -51,7 +51,7 @@ func BenchmarkGuard(b *testing.B) {
 	}
 }
 
-// guardSide is one of the two that are compared.
+// guardSide is one side of the comparison.
 type guardSide struct {
 	store    *Store
 	write    func(*Store, context.Context, []*batch.Pending)
@@ -76,7 +76,7 @@ func newGuardSide(b *testing.B, name string, write func(*Store, context.Context,
 	return &guardSide{store: s, write: write, seq: 1}
 }
 
-// writeBare is Write with `_id` alone in the filters, for parts that are never full.
+// writeBare is Write with only `_id` in the filters, for parts that are never full.
 func writeBare(s *Store, ctx context.Context, writes []*batch.Pending) { //nolint:revive // as a method expression
 	to := s.Target(writes)
 	bulk := s.bulks.get()
@@ -95,12 +95,12 @@ func writeBare(s *Store, ctx context.Context, writes []*batch.Pending) { //nolin
 		}
 		bulk.left = n
 		_, err := s.Live.Load().Into.BulkWrite(ctx, models, to.Bulk)
-		_, _ = s.settle(ctx, ops[:n], reply{err: err}) // the verdicts tell
+		_, _ = s.settle(ctx, ops[:n], reply{err: err}) // see the verdicts
 		ops = ops[n:]
 	}
 }
 
-// round writes perUpdate readings of every sensor.
+// round writes perUpdate readings per sensor.
 func (g *guardSide) round(b *testing.B, perUpdate int) {
 	b.Helper()
 	builder := batch.NewBuilder(storetest.Base)

@@ -25,8 +25,8 @@ var errSlow = errors.New("MongoDB is too slow to find out which write hangs")
 var errNotTried = errors.New("not tried yet: too many writes before it got no answer")
 
 const (
-	// minPatience is how long a command may take before it is suspected to hang: many times what
-	// a command of a megabyte takes on a busy machine.
+	// minPatience is how long a command may take before it is suspected to hang: many times the
+	// duration of a one-megabyte command on a busy machine.
 	minPatience = 400 * time.Millisecond
 	// A command is suspected to hang if it takes this many times as long as the slowest recent
 	// one, so that a MongoDB that is slow in general does not get extra commands.

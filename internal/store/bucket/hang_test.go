@@ -17,7 +17,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestHangingWriteIsFound locks some documents of a command with an open transaction: only
+// TestHangingWriteIsFound: an open transaction locks some documents of a command. Only
 // those are given up, and are stored once when the lock is released.
 func TestHangingWriteIsFound(t *testing.T) {
 	t.Parallel()
@@ -64,7 +64,7 @@ func TestHangingWriteIsFound(t *testing.T) {
 					assert.ErrorIs(t, pending.Err, errHangs)
 				case len(pending.Rows) == 0:
 					assert.NotContains(t, names, pending.Sensor)
-				case slices.Contains(names, any(pending.Sensor)): // the time did not suffice for all
+				case slices.Contains(names, any(pending.Sensor)): // there was not enough time for all
 					assert.ErrorIs(t, pending.Err, errNotTried)
 				default:
 					others = append(others, pending)
@@ -82,7 +82,7 @@ func TestHangingWriteIsFound(t *testing.T) {
 	}
 }
 
-// inARow returns n numbers.
+// inARow returns n consecutive numbers.
 func inARow(from, n int) (row []int) {
 	for i := range n {
 		row = append(row, from+i)
@@ -90,8 +90,8 @@ func inARow(from, n int) (row []int) {
 	return row
 }
 
-// TestPatienceFollowsASlowMongoDB runs commands that all take longer than the initial
-// timeout, which soon adapts.
+// TestPatienceFollowsASlowMongoDB: all commands take longer than the initial timeout,
+// which soon adapts.
 func TestPatienceFollowsASlowMongoDB(t *testing.T) {
 	t.Parallel()
 	s := unconnected(Settings{})

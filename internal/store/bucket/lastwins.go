@@ -28,8 +28,8 @@ func sameTime(all []orderedReading) []orderedReading {
 	return all[:n]
 }
 
-// dropOverwrittenFields sorts readings with the same time by key, and removes fields that a later reading has,
-// too. Readings without a key come first, in their original order.
+// dropOverwrittenFields sorts readings with the same time by key, and removes fields that a later
+// reading also has. Readings without a key come first, in their original order.
 func dropOverwrittenFields(of []orderedReading) []orderedReading {
 	slices.SortStableFunc(of, func(a, b orderedReading) int { return a.key.Compare(b.key) })
 	later := make(map[string]struct{}, len(of[len(of)-1].Fields))

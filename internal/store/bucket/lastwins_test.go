@@ -16,7 +16,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// arrived are readings of few times with some of a few fields.
+// arrived are readings with few different times and some of a few fields.
 func arrived(sensor string, n int, random *rand.Rand) (out []telemetry.Reading) {
 	for i := range n {
 		r := storetest.Reading(sensor, time.Duration(random.IntN(12))*10*time.Second, 0)
@@ -37,7 +37,7 @@ func arrived(sensor string, n int, random *rand.Rand) (out []telemetry.Reading) 
 	return out
 }
 
-// wins applies the rule the plain way: each reading, in the order of arrival, overwrites.
+// wins is a simple implementation: each reading, in order of arrival, overwrites earlier ones.
 func wins(all []telemetry.Unstored) map[int64]map[string]telemetry.Value {
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b telemetry.Unstored) int {
@@ -57,8 +57,8 @@ func wins(all []telemetry.Unstored) map[int64]map[string]telemetry.Value {
 	return out
 }
 
-// TestLastWins: daemons store readings in another order than that in which they arrived, some
-// wait, and sealing comes at any time. The answer is always that of the rule, applied to all.
+// TestLastWins: readings are stored out of order of arrival, some wait, and sealing happens
+// at any time. The answer always follows the rule, applied to all.
 func TestLastWins(t *testing.T) {
 	t.Parallel()
 	s := open(t, connect(t), Config{Format: store.Columns, MaxReadings: 20, Duplicates: store.LastWins})

@@ -13,8 +13,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 )
 
-// TestLongWindowsWaitForDaemonsThatDoNotReadThem: their readings stay unsent, and so in the
-// journal, while others are written.
+// TestLongWindowsWaitForDaemonsThatDoNotReadThem: their readings stay in the journal while
+// others are written.
 func TestLongWindowsWaitForDaemonsThatDoNotReadThem(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -36,7 +36,7 @@ func TestLongWindowsWaitForDaemonsThatDoNotReadThem(t *testing.T) {
 	assert.ErrorContains(t, s.Change(changed), "granularity 1d is invalid")
 }
 
-// TestLastWinsWaitsForColumns: sub-documents do not keep the order that the rule needs.
+// TestLastWinsWaitsForColumns, since sub-documents do not keep the order that the rule needs.
 func TestLastWinsWaitsForColumns(t *testing.T) {
 	t.Parallel()
 	var allRead atomic.Bool

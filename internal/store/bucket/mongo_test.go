@@ -16,7 +16,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 )
 
-// connect returns a fresh database with the concerns of production.
+// connect returns a new database with production's concerns.
 func connect(t *testing.T) *mongo.Database {
 	t.Helper()
 	db := mongodtest.Database(t)
@@ -28,7 +28,7 @@ func connect(t *testing.T) *mongo.Database {
 
 func TestMain(m *testing.M) { mongodtest.Main(m) }
 
-// open returns a prepared store; what cfg leaves out is as in production.
+// open returns a prepared store; cfg's defaults are production's.
 func open(t *testing.T, db *mongo.Database, cfg Config) *Store {
 	t.Helper()
 	cfg.Database, cfg.Stream, cfg.Registerer = db, storetest.Stream, prometheus.NewRegistry()
@@ -47,14 +47,14 @@ func open(t *testing.T, db *mongo.Database, cfg Config) *Store {
 	return s
 }
 
-// unconnected returns a store that can make updates and not send them.
+// unconnected returns a store that can encode updates but not send them.
 func unconnected(c Settings) *Store {
 	s := &Store{Base: &store.Base{}}
 	s.Live.Store(&store.Live{Settings: c})
 	return s
 }
 
-// documents returns all of the stream's, in the order of their keys.
+// documents returns all of the stream's documents in key order.
 func documents(t require.TestingT, db *mongo.Database) []bson.M {
 	cursor, err := db.Collection(storetest.Stream).Aggregate(context.Background(), bson.A{bson.D{{Key: "$sort", Value: bson.D{{Key: "_id", Value: 1}}}}})
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func documents(t require.TestingT, db *mongo.Database) []bson.M {
 	return docs
 }
 
-// model encodes an operation by itself, as something that can be sent later.
+// model encodes an operation on its own, to be sent later.
 func model(op operation) *mongo.UpdateOneModel {
 	var enc encoder
 	update, err := enc.update(nil, &op)

@@ -18,8 +18,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 )
 
-// TestWithOwnMongod has the tests that need a server setting, or a fail point that affects
-// all clients of the server.
+// TestWithOwnMongod: tests that need a server setting, or a fail point that affects all
+// clients.
 func TestWithOwnMongod(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{Parameters: map[string]string{"ttlMonitorSleepSecs": "1"}})
@@ -56,11 +56,11 @@ func removedByRetention(t *testing.T, db *mongo.Database) {
 	removed := func() bool {
 		return !assert.ObjectsAreEqual([]string{"old"}, there()[:min(1, len(there()))]) && len(there()) == 3
 	}
-	put("edge", 1, retention+time.Minute) // in one bucket with
-	put("edge", 2, retention-time.Minute) // this one, which may stay
-	put("middle", 3, retention-window)    //
-	put("young", 4, time.Minute)          //
-	put("old", 5, retention+2*window)     // its whole window is too old
+	put("edge", 1, retention+time.Minute) // shares a bucket
+	put("edge", 2, retention-time.Minute) // with this one, which may stay
+	put("middle", 3, retention-window)
+	put("young", 4, time.Minute)
+	put("old", 5, retention+2*window) // its whole window is too old
 	require.Eventually(t, removed, time.Minute, 50*time.Millisecond)
 	assert.Equal(t, []string{"edge", "middle", "young"}, there())
 	docs := documents(t, db)

@@ -16,10 +16,9 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestUpdatesEqualMarshalledOnes checks that the encoder produces the same bytes as the
-// driver's marshaller gives for documents that are built value by value:
-// random shapes, of all kinds, mixed in one operation, of several batches, one
-// operation after the other in the same memory.
+// TestUpdatesEqualMarshalledOnes compares the encoder's bytes with the driver's
+// marshaller for documents that are built value by value: random shapes of all kinds,
+// mixed within an operation, from several batches, encoded in the same memory.
 func TestUpdatesEqualMarshalledOnes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -63,8 +62,8 @@ func requireSame(t *rapid.T, want bson.D, got []byte) {
 	}
 }
 
-// drawShape draws names and kinds; names of different shapes are often the
-// same, at other places and of other kinds.
+// drawShape draws names and kinds; shapes often share names, with other indexes
+// and kinds.
 func drawShape() *rapid.Generator[[]batch.FieldType] {
 	return rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) batch.FieldType {
 		return batch.FieldType{
@@ -111,7 +110,7 @@ func drawValue(t *rapid.T, kind telemetry.Kind) telemetry.Value {
 	case telemetry.Text:
 		return telemetry.TextValue(rapid.StringN(0, 9, 40).Draw(t, "text"))
 	default:
-		// Sums of such numbers depend on their order.
+		// Sums of these numbers depend on their order.
 		return telemetry.FloatValue(rapid.OneOf(
 			rapid.SampledFrom([]float64{0, math.Copysign(0, -1), 1e300, -1e300, 0.1, 1e-300}),
 			rapid.Float64Range(-1e6, 1e6),
@@ -126,7 +125,7 @@ func plainID(op *operation) bson.D {
 	}
 }
 
-// plainFilter is the filter of an update of a part with the tags.
+// plainFilter is the filter of an update of a part with these tags.
 func plainFilter(op *operation, tags []telemetry.Tag) bson.D {
 	first := int64(op.rows[0].Seq())
 	has := bson.D{{Key: "$exists", Value: false}}
@@ -151,8 +150,8 @@ func plainTags(tags []telemetry.Tag) bson.D {
 	return doc
 }
 
-// plainUpdate is the update of write-protocol: the readings, and the
-// statistics of each numeric field in the order in which the fields come.
+// plainUpdate is the update according to the write protocol: the readings, and
+// the statistics of each numeric field in order of first appearance.
 func plainUpdate(op *operation, tags []telemetry.Tag) bson.D {
 	first, last := int64(math.MaxInt64), int64(math.MinInt64)
 	var measurements bson.A
@@ -195,7 +194,7 @@ func plainUpdate(op *operation, tags []telemetry.Tag) bson.D {
 		path := "stats." + name
 		inc = append(inc, bson.E{Key: path + ".sum", Value: sum}, bson.E{Key: path + ".n", Value: int64(len(values))})
 		low = append(low, bson.E{Key: path + ".min", Value: slices.MinFunc(values, plainCompare).Any()})
-		// Of equal ones the first counts, also for the largest.
+		// The first of equal values counts, for the maximum as well.
 		high = append(high, bson.E{Key: path + ".max", Value: slices.MinFunc(values, func(a, b telemetry.Value) int { return plainCompare(b, a) }).Any()})
 	}
 	set := bson.D{{Key: "w." + op.pending.Session, Value: int64(op.rows[len(op.rows)-1].Seq())}}
@@ -225,7 +224,7 @@ func plainNumber(v telemetry.Value) float64 {
 	return v.Float()
 }
 
-// plainCompare compares integers as integers, and all else as doubles.
+// plainCompare compares integers as integers, everything else as doubles.
 func plainCompare(a, b telemetry.Value) int {
 	less := func(a, b telemetry.Value) bool {
 		if a.Kind() == telemetry.Int && b.Kind() == telemetry.Int {

@@ -14,8 +14,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestSpoiledPartIsLeftBehind gives the store a part that no update can be
-// applied to: its readings go to the next part, none is given up.
+// TestSpoiledPartIsLeftBehind: no update can be applied to a part, so its
+// readings go to the next part, and none is given up.
 func TestSpoiledPartIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
@@ -41,8 +41,8 @@ func TestSpoiledPartIsLeftBehind(t *testing.T) {
 	assert.Equal(t, 9, total)
 }
 
-// TestOnePoisonReadingIsFoundAmongMany writes a reading whose name no path can
-// address, which the door would never let through.
+// TestOnePoisonReadingIsFoundAmongMany: its field name cannot be addressed by a
+// path; validation would never accept it.
 func TestOnePoisonReadingIsFoundAmongMany(t *testing.T) {
 	t.Parallel()
 	db := connect(t)

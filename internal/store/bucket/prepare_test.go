@@ -23,7 +23,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 )
 
-// build returns a store that is not prepared.
+// build returns a store without preparing it.
 func build(t *testing.T, db *mongo.Database, cfg Config) *Store {
 	t.Helper()
 	cfg.Database, cfg.Stream, cfg.Registerer = db, storetest.Stream, prometheus.NewRegistry()
@@ -38,7 +38,7 @@ func build(t *testing.T, db *mongo.Database, cfg Config) *Store {
 	return s
 }
 
-// expiry returns after what time the collection's documents are removed.
+// expiry returns the age at which the collection's documents are removed.
 func expiry(t *testing.T, db *mongo.Database) time.Duration {
 	t.Helper()
 	after, _, err := store.Collection{Database: db, Name: storetest.Stream}.Expiry(t.Context())
@@ -46,8 +46,8 @@ func expiry(t *testing.T, db *mongo.Database) time.Duration {
 	return after
 }
 
-// TestUnsuitableCollectionIsRefused: each row is a change
-// that a start cannot make, or something that another program left behind.
+// TestUnsuitableCollectionIsRefused: each case is a change that a start cannot
+// make, or something that another program left behind.
 func TestUnsuitableCollectionIsRefused(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -106,7 +106,7 @@ func TestPrepareCreatesWhatIsMissing(t *testing.T) {
 }
 
 // TestRetentionOutlastsTheLongestBuckets: MongoDB counts from a bucket's start,
-// and a stream's former granularity may have left longer buckets.
+// and an earlier granularity may have left longer buckets.
 func TestRetentionOutlastsTheLongestBuckets(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
@@ -128,7 +128,7 @@ func TestRetentionOutlastsTheLongestBuckets(t *testing.T) {
 	assert.Zero(t, expiry(t, db), "for ever")
 }
 
-// TestLoweredCapsCloseFullParts without losing anything; raised caps apply from the next
+// TestLoweredCapsCloseFullParts without losing readings; raised caps apply from the next
 // update on.
 func TestLoweredCapsCloseFullParts(t *testing.T) {
 	t.Parallel()
@@ -160,8 +160,7 @@ func TestLoweredCapsCloseFullParts(t *testing.T) {
 	assert.Equal(t, []int32{7, 3, 5, 2}, counts)
 }
 
-// TestWriteConcernsOfCommands checks what
-// is sent to the server.
+// TestWriteConcernsOfCommands checks the commands sent to the server.
 func TestWriteConcernsOfCommands(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

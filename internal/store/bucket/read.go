@@ -59,7 +59,7 @@ func (s *Store) walk(ctx context.Context, q telemetry.Query, projection bson.D) 
 
 type walk struct {
 	store      *Store
-	ctx        context.Context //nolint:containedctx // it is that of one call, and the walk ends with it
+	ctx        context.Context //nolint:containedctx // of one call, and the walk ends with it
 	query      telemetry.Query
 	projection bson.D
 	yield      func(piece, error) bool
@@ -145,7 +145,7 @@ func appendWindows(to bson.A, q *telemetry.Query, long []int64) bson.A {
 }
 
 // notOutside matches documents except those with no reading in the query's time range. Documents
-// without first and last match, too.
+// without first and last also match.
 func notOutside(q *telemetry.Query) bson.E {
 	return bson.E{Key: "$nor", Value: bson.A{
 		bson.D{{Key: "last", Value: bson.D{{Key: "$lt", Value: bson.DateTime(q.From)}}}},

@@ -13,7 +13,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// fillHours writes a reading every ten seconds, of four fields, into windows of
+// fillHours writes a reading of four fields every ten seconds, into windows of
 // five minutes.
 func fillHours(t *testing.T, s *Store, sensor string, hours int) {
 	t.Helper()
@@ -33,7 +33,7 @@ func spanOf(sensor string, from, span time.Duration) telemetry.Query {
 	return telemetry.Query{Sensor: sensor, From: begin.UnixMilli(), To: begin.Add(span).UnixMilli()}
 }
 
-// cost returns the bytes of documents that work fetches.
+// cost returns the bytes of documents that a query fetches.
 func cost(t *testing.T, s *Store, ask func(*Store, *testing.T, *telemetry.Budget)) int64 {
 	t.Helper()
 	b := telemetry.NewBudget(0)
@@ -51,8 +51,7 @@ func count[T any](t *testing.T, seq func(func(T, error) bool)) int {
 	return n
 }
 
-// TestReadsFetchFewBytes counts the bytes that come from the
-// server.
+// TestReadsFetchFewBytes counts bytes received from the server.
 func TestReadsFetchFewBytes(t *testing.T) {
 	t.Parallel()
 	s := open(t, connect(t), Config{})
@@ -84,7 +83,7 @@ func TestReadsFetchFewBytes(t *testing.T) {
 	assert.Less(t, latest, all/20)
 }
 
-// TestBudgetEndsARead lets every kind of query run out of bytes.
+// TestBudgetEndsARead: every kind of query runs out of bytes.
 func TestBudgetEndsARead(t *testing.T) {
 	t.Parallel()
 	s := open(t, connect(t), Config{})
@@ -113,8 +112,8 @@ func TestBudgetEndsARead(t *testing.T) {
 	}
 }
 
-// TestStatisticsThatCannotBeTrueAreNotTrusted changes documents as others may
-// have: the readings themselves are summed up instead.
+// TestStatisticsThatCannotBeTrueAreNotTrusted: documents were changed by hand,
+// and the readings themselves are summed up instead.
 func TestStatisticsThatCannotBeTrueAreNotTrusted(t *testing.T) {
 	t.Parallel()
 	set := func(key string, value any) bson.D {
@@ -164,8 +163,8 @@ func TestStatisticsThatCannotBeTrueAreNotTrusted(t *testing.T) {
 	}
 }
 
-// TestTombstonesShowWhatIsStored has what `brim migrate` of an earlier release made: a part
-// whose guard is its own, and a document without readings whose w says that they are stored.
+// TestTombstonesShowWhatIsStored by `brim migrate` of an earlier release: a part with its
+// own guard, and a document without readings whose w says that they are stored.
 func TestTombstonesShowWhatIsStored(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
@@ -205,7 +204,7 @@ func TestTombstonesShowWhatIsStored(t *testing.T) {
 	assert.Empty(t, documents(t, db), "the tombstone is gone, too")
 }
 
-// TestPartsFitTogether tells whether parts can have stood so at one moment.
+// TestPartsFitTogether: can the parts have existed in this state at the same time?
 func TestPartsFitTogether(t *testing.T) {
 	t.Parallel()
 	part := func(grain, number int32, full bool) bson.Raw {

@@ -91,7 +91,7 @@ func (s *Store) ensureRollups(ctx context.Context, now *store.Live) error {
 }
 
 // UnmarkWithoutRollups removes the marks of all parts if there are no rollups, because the collection
-// was dropped to begin again: otherwise these parts would expire uncounted.
+// was dropped to start over: otherwise these parts would expire uncounted.
 func (s *Store) UnmarkWithoutRollups(ctx context.Context) error {
 	err := s.rollups().FindOne(ctx, bson.D{{Key: stepsKey, Value: bson.D{{Key: "$exists", Value: true}}}}, options.FindOne().SetProjection(bson.D{{Key: "_id", Value: 1}})).Err()
 	if errors.Is(err, mongo.ErrNoDocuments) {

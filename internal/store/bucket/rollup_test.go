@@ -20,7 +20,7 @@ import (
 
 const step = 10 * time.Minute
 
-// rolls is a stream with rollups of ten minutes over windows of one.
+// rolls is a stream with ten-minute rollups over one-minute windows.
 type rolls struct {
 	t     *testing.T
 	db    *mongo.Database
@@ -39,7 +39,7 @@ func newRolls(t *testing.T, cfg Config) *rolls {
 	return r
 }
 
-// write stores readings of sensor a, at times after storetest.Base, and returns their batch.
+// write stores readings of sensor a at times relative to storetest.Base, and returns their batch.
 func (r *rolls) write(values map[time.Duration]float64) []telemetry.Reading {
 	r.t.Helper()
 	var readings []telemetry.Reading
@@ -57,7 +57,7 @@ func (r *rolls) writeAll(readings []telemetry.Reading) {
 	r.next += uint64(len(readings))
 }
 
-// made returns what brings the rollups up to date.
+// made returns the updates that bring the rollups up to date.
 func (r *rolls) made() (out []RollupUpdate) {
 	r.t.Helper()
 	for roll, err := range r.store.RollupUpdates(r.t.Context(), "a", 0, endOfTime) {
@@ -74,7 +74,7 @@ func (r *rolls) apply(of []RollupUpdate) (changed int) {
 	return changed
 }
 
-// roll seals and makes the rollups.
+// roll seals, and updates the rollups.
 func (r *rolls) roll() []RollupUpdate {
 	r.t.Helper()
 	sealAll(r.t, r.store, "a")
@@ -83,7 +83,7 @@ func (r *rolls) roll() []RollupUpdate {
 	return of
 }
 
-// expire removes the parts that may expire whose windows start before a time, as MongoDB does.
+// expire removes expirable parts whose windows start before a time, as MongoDB does.
 func (r *rolls) expire(before time.Duration) int64 {
 	r.t.Helper()
 	var indexes []bson.M
@@ -99,7 +99,7 @@ func (r *rolls) expire(before time.Duration) int64 {
 	return deleted.DeletedCount
 }
 
-// steps returns the steps that are stored.
+// steps returns the stored steps.
 func (r *rolls) steps() (out []*rollupStep) {
 	r.t.Helper()
 	days, deletions, err := r.store.rollupDays(r.t.Context(), "a", 0, endOfTime)
@@ -139,8 +139,8 @@ func (r *rolls) count() (n int64) {
 	return n
 }
 
-// retention makes parts expire.
-// retention is so long that MongoDB itself expires nothing during a test.
+// retention makes parts expirable, but so late that MongoDB itself expires
+// nothing during a test.
 func retention() Config { return Config{Retention: 10 * 365 * 24 * time.Hour} }
 
 func TestRollupsAnswerWhenReadingsHaveExpired(t *testing.T) {
@@ -192,7 +192,7 @@ func TestRollupsAnswerWhenReadingsHaveExpired(t *testing.T) {
 	}
 }
 
-// TestReplayAfterExpiryIsNotCountedAgain: way 1 to lose a rollup.
+// TestReplayAfterExpiryIsNotCountedAgain: failure mode 1.
 func TestReplayAfterExpiryIsNotCountedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRolls(t, retention())
@@ -212,7 +212,7 @@ func TestReplayAfterExpiryIsNotCountedAgain(t *testing.T) {
 	}
 }
 
-// TestPartsExpireOneByOne: way 2. What is left of a step never replaces it.
+// TestPartsExpireOneByOne: failure mode 2. The rest of a step never replaces the step.
 func TestPartsExpireOneByOne(t *testing.T) {
 	t.Parallel()
 	r := newRolls(t, retention())
@@ -220,7 +220,7 @@ func TestPartsExpireOneByOne(t *testing.T) {
 	r.roll()
 	for n := range 3 {
 		require.EqualValues(t, 1, r.expire(time.Duration(n+1)*time.Minute))
-		// Another part is new in the step, and one that is there already has grown.
+		// A new part appears in the step, and an existing one grows.
 		r.write(map[time.Duration]float64{time.Duration(5+n) * time.Minute: 10})
 		assert.EqualValues(t, 3+n+1, r.count(), "a part that the step does not count yet is read")
 		r.roll()
@@ -236,7 +236,8 @@ func TestPartsExpireOneByOne(t *testing.T) {
 	assert.InDelta(t, 36, r.steps()[0].fields[0].Sum, 0)
 }
 
-// TestTwoSealersAtOnce: way 3. Of two that made the same step, the one that knew less writes nothing.
+// TestTwoSealersAtOnce: failure mode 3. If two compute the same step, the one with less data writes
+// nothing.
 func TestTwoSealersAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRolls(t, retention())
@@ -251,7 +252,7 @@ func TestTwoSealersAtOnce(t *testing.T) {
 	assert.Equal(t, 1, r.apply(same))
 	assert.EqualValues(t, 2, r.steps()[0].count)
 
-	// The same for a step that exists.
+	// The same for an existing step.
 	r.write(map[time.Duration]float64{2 * time.Minute: 3})
 	sealAll(t, r.store, "a")
 	slow = r.made()
@@ -267,7 +268,7 @@ func TestTwoSealersAtOnce(t *testing.T) {
 	assert.EqualValues(t, 4, r.count())
 }
 
-// TestCrashBetweenSealAndRollup: way 4, also between the rollup and its mark.
+// TestCrashBetweenSealAndRollup: failure mode 4, including a crash between the rollup and its mark.
 func TestCrashBetweenSealAndRollup(t *testing.T) {
 	t.Parallel()
 	r := newRolls(t, retention())
@@ -289,7 +290,7 @@ func TestCrashBetweenSealAndRollup(t *testing.T) {
 	assert.EqualValues(t, 2, r.count())
 }
 
-// TestLateReadingAfterTheRollup: way 5. It is counted before its part may expire.
+// TestLateReadingAfterTheRollup: failure mode 5. It is counted before its part may expire.
 func TestLateReadingAfterTheRollup(t *testing.T) {
 	t.Parallel()
 	for _, format := range []store.Format{store.Documents, store.Columns} {
@@ -304,7 +305,7 @@ func TestLateReadingAfterTheRollup(t *testing.T) {
 		r.write(map[time.Duration]float64{time.Minute: 2}) // written again
 		r.write(map[time.Duration]float64{2 * time.Minute: 7})
 
-		// While the part is not sealed again, its step waits.
+		// Until the part is sealed again, its step waits.
 		for doc, err := range r.store.Unsealed(t.Context(), "a", 0, endOfTime, 0) {
 			require.NoError(t, err)
 			if start, _ := startOf(doc); start == storetest.Base.UnixMilli()+2*time.Minute.Milliseconds() {
@@ -339,7 +340,7 @@ func TestDeletedSensorsRollupsStayDeleted(t *testing.T) {
 	deletion, err := r.store.rollups().FindOne(t.Context(), bson.D{{Key: "_id", Value: deletionKey("a")}}).Raw()
 	require.NoError(t, err)
 	assert.True(t, deletion.Lookup("day").IsZero(), "it would expire, and later days refer to it")
-	r.apply(running) // it read the readings before
+	r.apply(running) // computed before the write
 	assert.Zero(t, r.count())
 	assert.Empty(t, r.steps())
 
@@ -360,7 +361,7 @@ func TestDeletedSensorsRollupsStayDeleted(t *testing.T) {
 	assert.EqualValues(t, 1, r.count())
 }
 
-// TestRollupsCountByTheRuleOnDuplicates, also across parts, which sealing does not compare.
+// TestRollupsCountByTheRuleOnDuplicates, even across parts, which sealing does not compare.
 func TestRollupsCountByTheRuleOnDuplicates(t *testing.T) {
 	t.Parallel()
 	for rule, want := range map[store.Duplicates]float64{store.Keep: 1 + 1 + 2 + 3, store.DropIdentical: 1 + 2 + 3, store.LastWins: 2 + 3} {
@@ -375,7 +376,7 @@ func TestRollupsCountByTheRuleOnDuplicates(t *testing.T) {
 			require.Len(t, documents(t, r.db), 2)
 			assert.InDelta(t, want, r.steps()[0].fields[0].Sum, 0)
 			q := telemetry.SummaryQuery{Query: telemetry.Query{Sensor: "a", To: endOfTime}}
-			q.Readings = r.store.Readings // as it is, whatever it returns, is hidden
+			q.Readings = r.store.Readings // hides the overlay of rollups
 			check := func() {
 				for one, err := range r.store.Summary(t.Context(), q) {
 					require.NoError(t, err)
@@ -385,7 +386,7 @@ func TestRollupsCountByTheRuleOnDuplicates(t *testing.T) {
 			check()
 			r.expire(time.Hour)
 			check()
-			// A later value for a time that is counted, in a part that is there.
+			// A later value for a counted time, in an existing part.
 			if rule == store.LastWins {
 				r = newRolls(t, Config{Retention: time.Hour, Format: store.Columns, Duplicates: rule})
 				r.write(map[time.Duration]float64{0: 1, time.Second: 3})
@@ -399,7 +400,7 @@ func TestRollupsCountByTheRuleOnDuplicates(t *testing.T) {
 	}
 }
 
-// TestRuleThatDropsDuplicatesAfterTheRollup: sealing a part again leaves fewer readings in it than its
+// TestRuleThatDropsDuplicatesAfterTheRollup: sealing a part again leaves fewer readings than its
 // step counts.
 func TestRuleThatDropsDuplicatesAfterTheRollup(t *testing.T) {
 	t.Parallel()
@@ -435,7 +436,8 @@ func TestRuleThatDropsDuplicatesAfterTheRollup(t *testing.T) {
 	}
 }
 
-// TestLateReadingsInAStepWithExpiredParts are in answers without duplicates before they are counted.
+// TestLateReadingsInAStepWithExpiredParts appear in answers without duplicates before they are
+// counted.
 func TestLateReadingsInAStepWithExpiredParts(t *testing.T) {
 	t.Parallel()
 	r := newRolls(t, Config{Retention: time.Hour, Format: store.Columns, Duplicates: store.DropIdentical})
@@ -456,7 +458,7 @@ func TestLateReadingsInAStepWithExpiredParts(t *testing.T) {
 	check()
 }
 
-// TestStepsThatCannotBeUsed: those that belong to several steps of the answer.
+// TestStepsThatCannotBeUsed overlap several steps of the answer.
 func TestStepsThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	r := newRolls(t, retention())
@@ -473,7 +475,7 @@ func TestStepsThatCannotBeUsed(t *testing.T) {
 	assert.EqualValues(t, 1, counts(5*time.Minute))
 }
 
-// TestOnlyCountedPartsExpire: the TTL index is partial where there are rollups.
+// TestOnlyCountedPartsExpire: with rollups, the TTL index is partial.
 func TestOnlyCountedPartsExpire(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
@@ -536,7 +538,7 @@ func TestGoneStepsAreThoseWithExpiredParts(t *testing.T) {
 	assert.Len(t, gone(), 2)
 }
 
-// TestSensorWithRollupsAloneIsListed, until it is deleted.
+// TestSensorWithRollupsAloneIsListed until it is deleted.
 func TestSensorWithRollupsAloneIsListed(t *testing.T) {
 	t.Parallel()
 	r := newRolls(t, retention())
@@ -559,7 +561,7 @@ func TestSensorWithRollupsAloneIsListed(t *testing.T) {
 	assert.Equal(t, want[1:], listed())
 }
 
-// The readings of a day are not in memory together, unless a part has them all.
+// A day's readings are not in memory all at once, unless one part has them all.
 func TestADayIsCountedInRuns(t *testing.T) {
 	t.Parallel()
 	const hour = int64(time.Hour / time.Millisecond)
@@ -582,7 +584,7 @@ func TestADayIsCountedInRuns(t *testing.T) {
 	}
 }
 
-// The first run of a day inserts its rollup, with the number of deletions; later ones add to it.
+// A day's first run inserts its rollup with the number of deletions; later ones add to it.
 func TestADayIsCountedInRunsAfterADeletion(t *testing.T) {
 	t.Parallel()
 	r := newRolls(t, retention())
@@ -594,7 +596,7 @@ func TestADayIsCountedInRunsAfterADeletion(t *testing.T) {
 	assert.Len(t, r.steps(), 3)
 }
 
-// TestReadingsInBetweenAreNeitherFirstNorLast when they are added to a step.
+// TestReadingsInBetweenAreNeitherFirstNorLast of a step that they are added to.
 func TestReadingsInBetweenAreNeitherFirstNorLast(t *testing.T) {
 	t.Parallel()
 	of := func(times ...int64) *rollupStep {

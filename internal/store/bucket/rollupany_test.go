@@ -15,8 +15,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestAnyOrderCountsOnce writes, seals, rolls up, expires, replays and deletes in any order, with
-// rolls that are applied much later than they were made: the answer always has every reading once.
+// TestAnyOrderCountsOnce writes, seals, rolls up, expires, replays and deletes in any order, and
+// applies some rollups long after they were computed: answers always have each reading once.
 func TestAnyOrderCountsOnce(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(40) {
@@ -37,13 +37,13 @@ type anyOrder struct {
 	random  *rand.Rand
 	want    int64
 	used    map[time.Duration]bool
-	expired map[int64]bool // steps of which some part has expired, by number
+	expired map[int64]bool // steps with expired parts, by number
 	sent    []replayed
 	made    [3][]RollupUpdate
 	story   []string
 }
 
-// replayed is what was sent with one update.
+// replayed is what one update sent.
 type replayed struct {
 	first   uint64
 	reading telemetry.Reading
@@ -53,7 +53,7 @@ func (a *anyOrder) act() {
 	minute := time.Duration(a.random.IntN(30)) * time.Minute
 	did := func(format string, args ...any) { a.story = append(a.story, fmt.Sprintf(format, args...)) }
 	switch n := a.random.IntN(20); {
-	case n < 8: // a late reading in a step of which parts have expired may be refused: only in a new part
+	case n < 8: // a late reading in a step with expired parts may be refused, so it goes into a new part
 		at := minute + time.Duration(a.random.IntN(60))*time.Second
 		if a.used[at] || a.expired[int64(at/step)] && a.usedMinute(minute) {
 			return
@@ -90,8 +90,8 @@ func (a *anyOrder) act() {
 	}
 }
 
-// expireSettled removes parts that may expire, except from steps with parts that are sealed and not
-// marked: in use, these are marked long before, see expiryMargin.
+// expireSettled removes expirable parts, except from steps with parts that are sealed but not
+// marked: in production those are marked much earlier, see expiryMargin.
 func (a *anyOrder) expireSettled(before time.Duration) (n int64) {
 	a.t.Helper()
 	collection := a.db.Collection(storetest.Stream)
@@ -110,7 +110,7 @@ func (a *anyOrder) expireSettled(before time.Duration) (n int64) {
 		return is
 	}
 	for _, doc := range docs {
-		if !marked(doc) && firstSealed(doc) < math.MaxInt64 { // a roll that was made may count it
+		if !marked(doc) && firstSealed(doc) < math.MaxInt64 { // a computed rollup may count it
 			late[stepOf(doc)] = true
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A summary uses a step of a rollup in place of the readings that it counts, if all of them belong
+// A summary uses a step of a rollup instead of the readings that it counts, if all of them belong
 // to one step of the summary. If some readings are not counted yet, it depends on whether the
 // counted ones have expired:
 //
@@ -45,7 +45,7 @@ func (o *overlayStep) keeps(ms int64) bool {
 	return slices.ContainsFunc(o.kept, func(part [2]int64) bool { return part[0] <= ms && ms <= part[1] })
 }
 
-// hides reports whether readings at ms are replaced by a step. key is that of their part; empty: it
+// hides reports whether readings at ms are replaced by a step. key is their part's; empty: it
 // is unknown, or they are not stored.
 func (s *rollupOverlay) hides(key string, ms int64) bool {
 	if len(s.steps) == 0 {

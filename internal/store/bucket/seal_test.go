@@ -20,7 +20,7 @@ import (
 
 const endOfTime = 253_402_300_800_000
 
-// sealAll seals all parts of the sensor that are unsealed, and returns how many it sealed.
+// sealAll seals all unsealed parts of the sensor, and returns how many.
 func sealAll(t require.TestingT, s *Store, sensor string) (sealed int) {
 	ctx, r := context.Background(), s.NewSealer()
 	for doc, err := range s.Unsealed(ctx, sensor, 0, endOfTime, 0) {
@@ -57,7 +57,7 @@ func (s sealing) Write(ctx context.Context, writes []*batch.Pending) {
 	}
 }
 
-// mixed are readings of a sensor: several kinds of values, out of order, with tags.
+// mixed are a sensor's readings with values of several kinds, out of order, with tags.
 func mixed(from, to int) (out []telemetry.Reading) {
 	for i := from; i < to; i++ {
 		r := storetest.Reading("a", time.Duration(i*37%60)*time.Second, float64(i)/4)
@@ -168,13 +168,13 @@ func TestOnlyWindowsThatHaveEndedAreUnsealed(t *testing.T) {
 	}
 }
 
-// TestLateReadingWhoseReplyWasLost is noted when a lookup finds it.
+// TestLateReadingWhoseReplyWasLost is recorded when a lookup finds it.
 func TestLateReadingWhoseReplyWasLost(t *testing.T) {
 	t.Parallel()
 	s := open(t, connect(t), Config{})
 	late := storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1))
 	storetest.WriteAll(t, s, storetest.Pending(late, s.Granularity))
-	s.TakeLate(endOfTime) // it forgets what was noted, as if nothing had been
+	s.TakeLate(endOfTime) // as if nothing had been recorded
 	again := storetest.Pending(late, s.Granularity)
 	again[0].Recovered = true
 	storetest.WriteAll(t, s, again)
@@ -211,7 +211,7 @@ func TestPartThatIsNotWhatItSaysIsNotSealed(t *testing.T) {
 	require.Equal(t, 1, sealAll(t, s, "a"))
 }
 
-// TestViewShowsReadingsInBlocks, appended ones and sealed ones, as documents.
+// TestViewShowsReadingsInBlocks as documents, appended and sealed ones.
 func TestViewShowsReadingsInBlocks(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
@@ -246,14 +246,14 @@ func TestViewShowsReadingsInBlocks(t *testing.T) {
 	assert.Equal(t, sorted, flat())
 }
 
-// TestOrderOfReadingsStaysWhenTheFormatChanges: a client may be between two pages.
+// TestOrderOfReadingsStaysWhenTheFormatChanges, since a client may be between two pages.
 func TestOrderOfReadingsStaysWhenTheFormatChanges(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	columns, documents := open(t, db, Config{Format: store.Columns}), open(t, db, Config{})
 	var want []telemetry.Reading
 	for i, s := range []*Store{documents, columns, columns, documents, columns, documents} {
-		r := storetest.Reading("a", 0, float64(i)) // all at one time
+		r := storetest.Reading("a", 0, float64(i)) // all at the same time
 		storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", uint64(1+i), r), window))
 		want = append(want, r)
 		require.Equal(t, want, storetest.ReadAll(t, s, "a"))
@@ -262,7 +262,8 @@ func TestOrderOfReadingsStaysWhenTheFormatChanges(t *testing.T) {
 	assert.Equal(t, want, storetest.ReadAll(t, columns, "a"))
 }
 
-// TestBlockHasRoomForTheFieldsOfAnUpdate: more fields than a block may have go into several.
+// TestBlockHasRoomForTheFieldsOfAnUpdate: if there are more fields than a block may have,
+// several are used.
 func TestBlockHasRoomForTheFieldsOfAnUpdate(t *testing.T) {
 	t.Parallel()
 	var readings []telemetry.Reading
@@ -286,7 +287,7 @@ func TestBlockHasRoomForTheFieldsOfAnUpdate(t *testing.T) {
 	}
 }
 
-// TestReadingsWithDifferentFieldsFitIntoBlocks, though all of them are written and sealed together.
+// TestReadingsWithDifferentFieldsFitIntoBlocks, even if all are written and sealed together.
 func TestReadingsWithDifferentFieldsFitIntoBlocks(t *testing.T) {
 	t.Parallel()
 	const n = 12_000

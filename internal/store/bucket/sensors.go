@@ -41,7 +41,7 @@ func (s *Store) nextSensor(ctx context.Context, from string, exclusive bool) (st
 	}
 	doc, _, err := s.One(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: key}}}},
 		options.FindOne().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(bson.D{{Key: "_id", Value: 1}}))
-	id, _ := doc.Lookup("_id", "s").StringValueOK() // of no document: empty
+	id, _ := doc.Lookup("_id", "s").StringValueOK() // "" without a document
 	return id, err
 }
 
@@ -122,8 +122,8 @@ func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading,
 	return r, false, nil
 }
 
-// Delete removes all documents of the sensor, tombstones and rollups too, and returns how
-// many readings they held, see store.Base.Delete.
+// Delete removes all documents of the sensor, including tombstones and rollups, and
+// returns how many readings they held, see store.Base.Delete.
 func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
 	n, err := s.Base.Delete(ctx, sensor, s.ofSensor(sensor, bson.D{{Key: "_id", Value: keysOf(sensor)}}), "$count")
 	if err == nil && s.Rollup > 0 {

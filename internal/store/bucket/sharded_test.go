@@ -20,7 +20,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// traffic is the commands on the stream's collection.
+// traffic records the commands on the stream's collection.
 type traffic struct {
 	mu       sync.Mutex
 	commands map[string][]bson.Raw // by name
@@ -34,7 +34,7 @@ func (r *traffic) started(_ context.Context, e *event.CommandStartedEvent) {
 	}
 }
 
-// each returns the parts of the only command of that name, such as its updates.
+// each returns the elements of the only command with that name, such as its updates.
 func (r *traffic) each(t *testing.T, name, parts string) []bson.Raw {
 	t.Helper()
 	r.mu.Lock()
@@ -49,8 +49,8 @@ func (r *traffic) each(t *testing.T, name, parts string) []bson.Raw {
 	return out
 }
 
-// sharded returns a store that believes its collection is sharded by sensor, and
-// what it sends from here on.
+// sharded returns a store that takes its collection for sharded by sensor, and
+// its traffic from here on.
 func sharded(t *testing.T) (*Store, *traffic) {
 	t.Helper()
 	sent := &traffic{commands: make(map[string][]bson.Raw)}
@@ -63,9 +63,9 @@ func sharded(t *testing.T) (*Store, *traffic) {
 	return s, sent
 }
 
-// targets reports whether a router can tell the shard from a filter, by the rules
-// that MongoDB documents for its extraction of shard keys: every field of the key
-// stands in it with an equality, by its own path or inside a whole _id.
+// targets reports whether a router can derive the shard from a filter, by
+// MongoDB's documented rules for extracting shard keys: every field of the key
+// has an equality match, by its own path or within a whole _id.
 func targets(filter bson.Raw, paths ...string) bool {
 	for _, path := range paths {
 		if v, err := filter.LookupErr(path); err == nil {
@@ -82,7 +82,7 @@ func targets(filter bson.Raw, paths ...string) bool {
 	return true
 }
 
-// shareOf are some readings of a sensor's window.
+// pendingOf returns some readings in a window of the sensor.
 func pendingOf(t *testing.T, sensor string, n int) *batch.Pending {
 	t.Helper()
 	var readings []telemetry.Reading
@@ -143,7 +143,7 @@ func TestQueriesWithoutAClusterAreUnchanged(t *testing.T) {
 	assert.Equal(t, filter, s.ofSensor("s-1", filter))
 }
 
-// TestFenceOnAClusterNamesItsShards, and changes nothing.
+// TestFenceOnAClusterNamesItsShards and changes nothing.
 func TestFenceOnAClusterNamesItsShards(t *testing.T) {
 	t.Parallel()
 	s, sent := sharded(t)
@@ -152,7 +152,7 @@ func TestFenceOnAClusterNamesItsShards(t *testing.T) {
 	require.Len(t, before, 1)
 	clear(sent.commands)
 	now := *s.Live.Load()
-	now.WriteConcern.Members = 2 // the collection still asks for a majority of one member
+	now.WriteConcern.Members = 2 // a majority of the collection's single member is still asked for
 	s.Live.Store(&now)
 	s.lookUp(t.Context(), []*batch.Pending{pendingOf(t, "s-1", 3), pendingOf(t, "s-2", 1)})
 	updates := sent.each(t, "update", "updates")

@@ -12,8 +12,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 )
 
-// TestDroppedCollectionIsCreatedAgainWithItsOptions: no upsert creates one without its options,
-// and nothing that was remembered of its parts reaches the new one.
+// TestDroppedCollectionIsCreatedAgainWithItsOptions: no upsert creates one without options, and
+// no knowledge about its parts is applied to the new one.
 func TestDroppedCollectionIsCreatedAgainWithItsOptions(t *testing.T) {
 	t.Parallel()
 	db := connect(t)

@@ -211,9 +211,9 @@ type form struct {
 // column is a numeric field of a form.
 type column struct {
 	elements *elements
-	field    int // place of its values in a row
+	field    int // index of its values in a row
 	kind     telemetry.Kind
-	stats    int // place of its statistics in the operation
+	stats    int // index of its statistics in the operation
 }
 
 // elements has the BSON elements of a field's statistics, without values.

@@ -41,7 +41,7 @@ func TestCopiesAreLikeWhatUpdatesWrite(t *testing.T) {
 	for _, key := range []string{"count", "bytes", "first", "last", "sensorId", "bucketStart"} {
 		assert.EqualValues(t, raw[key], made[key], key)
 	}
-	want, have := raw["stats"].(bson.D), made["stats"].(bson.D) //nolint:forcetypeassert // or the test fails
+	want, have := raw["stats"].(bson.D), made["stats"].(bson.D) //nolint:forcetypeassert // otherwise the test fails
 	require.Len(t, have, len(want))
 	for _, of := range want {
 		for _, other := range have {

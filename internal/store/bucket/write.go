@@ -304,8 +304,8 @@ var errShortWindows = errors.New("windows longer than an hour are not written un
 var errNoOrder = errors.New("it is not known yet that all daemons of the stream can read columns, and only columns keep the order that duplicates last-wins needs: nothing is written until then")
 
 // sendable returns the writes that may be sent now, and marks the others as unsent: those into
-// windows that not all daemons can find, see Config.ReadLongWindows; and all writes if the stream
-// needs the order of arrival, which only blocks keep, and blocks may not be written yet.
+// windows that not all daemons can find, see Config.CanReadLongWindows; and all writes if the
+// stream needs the order of arrival, which only blocks keep, while blocks may not be written yet.
 func (s *Store) sendable(writes []*batch.Pending) []*batch.Pending {
 	if s.Live.Load().Duplicates == store.LastWins && !s.CanWriteBlocks() {
 		for _, pending := range writes {
@@ -328,7 +328,7 @@ func (s *Store) sendable(writes []*batch.Pending) []*batch.Pending {
 	return out
 }
 
-// CanWriteBlocks reports whether blocks may be written, see Config.ReadColumns.
+// CanWriteBlocks reports whether blocks may be written, see Config.CanReadColumns.
 func (s *Store) CanWriteBlocks() bool { return s.CanReadColumns == nil || s.CanReadColumns() }
 
 // stored is what the database holds of one part.
@@ -435,7 +435,7 @@ func (op *operation) size() int64 {
 	return 512 + op.bytes + 5*int64(op.rows[0].Row().Size)
 }
 
-// send sends some of the operations in one command. The reply's duration is that of the round
+// send sends some of the operations in one command. The reply's duration is the round
 // trip, without the encoding.
 func (b *bulk) send(ctx context.Context, coll *mongo.Collection, ops []operation, to *store.Prepared) reply {
 	upsert := true

@@ -247,7 +247,7 @@ func (c *Claims) Ensure(ctx context.Context) error {
 	}
 	defer c.unlock()
 	switch {
-	case c.isFresh(): // renewed by another caller meanwhile
+	case c.isFresh(): // another caller has renewed them
 		return nil
 	case c.failed.After(asked):
 		return c.failure

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { mongodtest.Main(m) }
 
-// process is one that uses sessions, with a clock of its own.
+// process is a process that uses sessions, with its own clock.
 type process struct {
 	*Claims
 	sessions []string
@@ -51,13 +51,13 @@ func newProcess(db *mongo.Database, pid int, lock string, sessions ...string) *p
 	return p
 }
 
-// later asks again when the claims are due.
+// later calls Ensure once the claims are due.
 func (p *process) later(t *testing.T) error {
 	p.now = p.now.Add(validFor)
 	return p.Ensure(t.Context())
 }
 
-// connect returns a database with the settings of production.
+// connect returns a database with production's settings.
 func connect(t *testing.T, uri, database string) *mongo.Database {
 	t.Helper()
 	c, err := store.Connect(store.ConnectionConfig{URI: uri, Database: database, Logger: slog.New(slog.DiscardHandler)})
@@ -71,7 +71,7 @@ func fresh(t *testing.T) *mongo.Database {
 	return connect(t, mongodtest.URI(t), mongodtest.Database(t).Name())
 }
 
-// claims returns which sessions are claimed, and by which process.
+// claims returns the claimed sessions, and the process of each.
 func claims(t *testing.T, db *mongo.Database) map[string]int {
 	t.Helper()
 	cursor, err := db.Collection(Collection).Find(t.Context(), bson.D{})
@@ -104,7 +104,7 @@ func TestSessionInUseIsRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "process 1 on h with the journal in /journals/1:1, since "+first.cfg.Holder.Since.UTC().Format(time.RFC3339))
 	require.NoError(t, first.later(t), "the first does not notice")
 
-	first.sessions = []string{"new1"} // it has stored what was left
+	first.sessions = []string{"new1"} // it has stored its backlog
 	require.NoError(t, first.later(t))
 	require.NoError(t, copied.Ensure(t.Context()))
 	assert.Equal(t, map[string]int{"new1": 1, "new2": 2, "old": 2}, claims(t, db))
@@ -146,7 +146,7 @@ func TestUnchangedBeatFreesAClaim(t *testing.T) {
 	}
 }
 
-// snapshot has a second process know what the first one does.
+// snapshot gives a second process the state of the first.
 func snapshot(of, twin *process) {
 	for name, s := range of.Claims.sessions {
 		twin.Claims.sessions[name] = new(*s)
@@ -154,7 +154,7 @@ func snapshot(of, twin *process) {
 	twin.ownBeats = slices.Clone(of.ownBeats)
 }
 
-// recorder keeps what it was given to write.
+// recorder records the writes that it gets.
 type recorder struct{ sessions []string }
 
 func (r *recorder) Write(_ context.Context, writes []*batch.Pending) {
@@ -164,8 +164,7 @@ func (r *recorder) Write(_ context.Context, writes []*batch.Pending) {
 	}
 }
 
-// TestOneOfTwoResumedMachinesContinues: both have the same claims and the same beats,
-// and only one continues.
+// TestOneOfTwoResumedMachinesContinues, although both have the same claims and beats.
 func TestOneOfTwoResumedMachinesContinues(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
@@ -195,8 +194,8 @@ func TestOneOfTwoResumedMachinesContinues(t *testing.T) {
 	assert.NotContains(t, two.Claims.sessions, "s")
 }
 
-// TestRestoredClaimIsClaimedAgain: mongorestore --drop under a running daemon brings
-// back a beat that the daemon itself wrote.
+// TestRestoredClaimIsClaimedAgain: mongorestore --drop under a running daemon
+// restores one of its own beats.
 func TestRestoredClaimIsClaimedAgain(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
@@ -219,7 +218,7 @@ func TestRestoredClaimIsClaimedAgain(t *testing.T) {
 	require.NoError(t, p.Err())
 }
 
-// TestOneOfTwoResumedAttemptsContinues: neither knows the outcome of its attempt.
+// TestOneOfTwoResumedAttemptsContinues, although neither knows the outcome of its attempt.
 func TestOneOfTwoResumedAttemptsContinues(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
@@ -236,8 +235,8 @@ func TestOneOfTwoResumedAttemptsContinues(t *testing.T) {
 	require.Error(t, two.Lost("s"))
 }
 
-// TestLostSessionIsNotReplayed: the guard would regard its readings as stored if
-// the other process had stored something under the same sequences.
+// TestLostSessionIsNotReplayed: the guard would take its readings for stored if
+// the other process had stored some with the same sequences.
 func TestLostSessionIsNotReplayed(t *testing.T) {
 	t.Parallel()
 	p := newProcess(fresh(t), 1, "1:1", "s")
@@ -271,8 +270,8 @@ func TestLossIsReportedUntilItIsRecorded(t *testing.T) {
 	assert.Equal(t, []string{"s"}, two.lost)
 }
 
-// TestNothingIsWrittenOnAnOldClaim: one that could not be renewed for a while may
-// be another's.
+// TestNothingIsWrittenOnAnOldClaim, since another process may have taken over a
+// claim that was not renewed.
 func TestNothingIsWrittenOnAnOldClaim(t *testing.T) {
 	t.Parallel()
 	proxy, err := faulttest.NewProxy(options.Client().ApplyURI(mongodtest.URI(t)).Hosts[0])
@@ -303,7 +302,7 @@ func TestNothingIsWrittenOnAnOldClaim(t *testing.T) {
 	require.NoError(t, p.Err())
 }
 
-// slow is a store that sends one command for each write, and calls behind after each.
+// slow is a store that sends one command per write, and calls behind after each.
 type slow struct {
 	recorder
 	behind func()
@@ -337,7 +336,7 @@ func TestEachCommandOfAWriteNeedsTheClaim(t *testing.T) {
 	assert.ErrorIs(t, writes[1].Err, errLostMeanwhile)
 }
 
-// TestOldClaimsAreRemoved: those that nobody needs. Another journal may hold readings for ever.
+// TestOldClaimsAreRemoved if unneeded. Other journals may hold readings forever.
 func TestOldClaimsAreRemoved(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)

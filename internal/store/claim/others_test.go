@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// daemons returns the daemons that a process sees.
+// daemons returns the daemons that a process finds.
 func (p *process) daemons(t *testing.T) (names []string) {
 	t.Helper()
 	found, err := p.Others(t.Context())
@@ -39,7 +39,7 @@ func TestOthersAreThoseWhoseBeatChanges(t *testing.T) {
 
 	unreachable := []string{"a:8430"}
 	b.cfg.Unreachable = func() []string { return unreachable }
-	for range 5 { // 40 s, with reads often enough
+	for range 5 { // 40 s, with frequent reads
 		require.NoError(t, b.later(t))
 		a.now = a.now.Add(expireAfter / 4)
 		a.daemons(t)
@@ -57,7 +57,7 @@ func TestOthersAreThoseWhoseBeatChanges(t *testing.T) {
 	assert.Equal(t, []string{"c@"}, a.daemons(t), "b ended")
 }
 
-// TestOthersLiveOnWhileMongoDBWasAway: they could not renew their claims meanwhile.
+// TestOthersLiveOnWhileMongoDBWasAway, since they could not renew their claims.
 func TestOthersLiveOnWhileMongoDBWasAway(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
@@ -73,7 +73,7 @@ func TestOthersLiveOnWhileMongoDBWasAway(t *testing.T) {
 	assert.Empty(t, a.daemons(t))
 }
 
-// TestEarlierProcessOfAJournalIsNoOther: it has ended, since this one has its lock.
+// TestEarlierProcessOfAJournalIsNoOther: it has ended, because this process has its lock.
 func TestEarlierProcessOfAJournalIsNoOther(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)

@@ -12,19 +12,19 @@ import (
 	"github.com/brim-telemetry/brim/internal/batch"
 )
 
-// places has the process say where its sessions' readings go.
+// places makes the process publish where its sessions' readings go.
 func (p *process) places(collection string) *process {
 	p.cfg.Places = func(string) map[string]string { return map[string]string{"readings": collection} }
 	return p
 }
 
-// leaves has the process stop with readings of these sessions.
+// leaves stops the process with readings left in these sessions.
 func (p *process) leaves(sessions ...string) *process {
 	p.cfg.Unstored = func() []string { return sessions }
 	return p
 }
 
-// uses returns the uses of stream readings by their sessions.
+// uses returns the uses of the stream readings, by session.
 func uses(t *testing.T, db *mongo.Database) map[string]Use {
 	t.Helper()
 	found, err := Uses(t.Context(), db, "readings")
@@ -36,14 +36,15 @@ func uses(t *testing.T, db *mongo.Database) map[string]Use {
 	return out
 }
 
-// age makes all claims as old as those of a process that was killed.
+// age makes all claims as old as those of killed processes.
 func age(t *testing.T, db *mongo.Database) {
 	t.Helper()
 	_, err := db.Collection(Collection).UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "renewed", Value: time.Now().Add(-2 * expireAfter)}}}})
 	require.NoError(t, err)
 }
 
-// TestClaimsOfWhatIsLeftSurviveAStop until a process with the same journal, which need not wait, has stored it.
+// TestClaimsOfWhatIsLeftSurviveAStop until a process with the same journal, which need not wait,
+// has stored it.
 func TestClaimsOfWhatIsLeftSurviveAStop(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
@@ -72,7 +73,7 @@ func TestClaimsOfWhatIsLeftSurviveAStop(t *testing.T) {
 	assert.Empty(t, claims(t, db), "all is stored")
 }
 
-// TestASessionThatWasLostIsNotKept: it is another process's.
+// TestASessionThatWasLostIsNotKept, since it is another process's.
 func TestASessionThatWasLostIsNotKept(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
@@ -80,7 +81,7 @@ func TestASessionThatWasLostIsNotKept(t *testing.T) {
 	require.NoError(t, one.Ensure(t.Context()))
 	snapshot(one, two)
 	require.NoError(t, one.later(t))
-	for range 3 { // it draws another session, and claims that
+	for range 3 { // it draws another session and claims it
 		_ = two.later(t)
 	}
 	two.Close(t.Context())
@@ -90,7 +91,7 @@ func TestASessionThatWasLostIsNotKept(t *testing.T) {
 	require.NoError(t, one.Err())
 }
 
-// TestUsesAreThoseOfTheStream, and of processes that do not say what they store.
+// TestUsesAreThoseOfTheStream, and of processes that do not publish their streams.
 func TestUsesAreThoseOfTheStream(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
@@ -116,7 +117,7 @@ func TestUsesAreThoseOfTheStream(t *testing.T) {
 	}
 }
 
-// TestAnAbandonedSessionIsLost once its process comes back, unless it does so first.
+// TestAnAbandonedSessionIsLost when its process comes back, unless that happens first.
 func TestAnAbandonedSessionIsLost(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
@@ -154,7 +155,7 @@ func TestAnAbandonedSessionIsLost(t *testing.T) {
 	assert.Equal(t, []string{"old"}, next.lost)
 }
 
-// TestOthersAreNoneThatHaveEnded or that only move readings: there is nothing to ask them.
+// TestOthersAreNoneThatHaveEnded or that only move readings: there is nothing to ask them for.
 func TestOthersAreNoneThatHaveEnded(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)

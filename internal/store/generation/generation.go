@@ -1,6 +1,6 @@
-// Package generation stores a stream in a list of collections. When a daemon starts with
-// another storage or compressor than the stream has had, a collection is added to the list;
-// nothing is copied, and daemons with different settings write at the same time:
+// Package generation stores a stream in a list of collections. When a daemon starts with another
+// storage or compressor than the stream has had, a collection is added to the list; nothing is
+// copied, and daemons with different settings write at the same time:
 //
 //	brim.streams: readings ─┬─▶ readings      bucket, snappy
 //	                        ├─▶ readings.g2   timeseries, snappy   ◀── written by one daemon
@@ -14,18 +14,18 @@
 //     answer never changes. The journal records the target of each process, so that what an
 //     earlier process may have sent is only ever sent again to the same collection, whose
 //     guards (the w of its buckets, the _ids of its readings) recognize it. So a session writes
-//     one generation of a stream, and a reading that waits is looked for in that one.
+//     to one generation of a stream, and its waiting readings are looked up only there.
 //   - The list is changed by compare-and-set with majority, before the first write to a new
-//     generation. A new one is written after another propagationDelay: until then, every daemon reads the
+//     generation. A new one is written only after propagationDelay: until then, every daemon reads the
 //     list again, since none uses what it read for longer than listTTL.
-//   - A query gathers the readings that wait, then looks at the list, and then reads the
+//   - A query gathers the waiting readings, then reads the list, and then the
 //     generations. A reading that is stored in between is in a generation of the list.
-//   - Collections are never renamed, and numbers are never used again.
+//   - Collections are never renamed, and numbers are never reused.
 //
-// With one generation, a call costs no more than that of its store.
+// With one generation, a call costs no more than one of its store.
 //
-// registry.go has the list, read.go merges what the generations answer, move.go empties
-// generations into another one.
+// registry.go has the list, read.go merges the answers of the generations, move.go empties generations
+// into another one.
 package generation
 
 import (
@@ -51,11 +51,11 @@ type Target struct {
 	Compressor store.Compressor `bson:"compressor"` // empty: not recorded, by a release that knew one generation only
 }
 
-// String returns the form that ParseTarget reads.
+// String returns the form that parseTarget reads.
 func (t Target) String() string { return string(t.Storage) + "/" + string(t.Compressor) }
 
-// ParseTarget parses a target. If s is not one, the result fits no generation.
-func ParseTarget(s string) Target {
+// parseTarget parses a target. If s is not one, the result fits no generation.
+func parseTarget(s string) Target {
 	storage, compressor, _ := strings.Cut(s, "/")
 	return Target{store.Storage(storage), store.Compressor(compressor)}
 }
@@ -68,7 +68,7 @@ type Config struct {
 	// Earlier has the targets of sessions of earlier processes with readings in the journal. Other
 	// sessions have the target of this process.
 	Earlier map[string]Target
-	// Sessions returns the sessions with unstored readings; it may return others, too. Nil: all of
+	// Sessions returns the sessions with unstored readings, and possibly others. Nil: all of
 	// Earlier have some.
 	Sessions func() []string
 	// ReadGenerations reports whether all daemons of the stream can read several generations.
@@ -337,7 +337,7 @@ func (s *Store) Current() Generation {
 }
 
 // CheckPrepared returns nil while the collections that were prepared for writing have their names,
-// and else store.ErrNotPrepared.
+// and otherwise store.ErrNotPrepared.
 func (s *Store) CheckPrepared(ctx context.Context) error {
 	r := s.routes.Load()
 	if r == nil {

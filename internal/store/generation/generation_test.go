@@ -24,7 +24,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestMain keeps the locks of movers in a folder of its own.
+// TestMain keeps movers' locks in its own folder.
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "brim-generation-")
 	if err == nil {
@@ -40,7 +40,7 @@ func snappy() Target { return Target{store.Bucket, store.Snappy} }
 func zstd() Target   { return Target{store.Bucket, store.Zstd} }
 func series() Target { return Target{store.TimeSeries, store.Snappy} }
 
-// daemon returns the store of a daemon that writes a target.
+// daemon returns the store of a daemon with a target.
 func daemon(t *testing.T, db *mongo.Database, target Target, earlier map[string]Target) *Store {
 	t.Helper()
 	s, err := New(Config{
@@ -61,14 +61,14 @@ func prepared(t *testing.T, db *mongo.Database, target Target, earlier map[strin
 	return s
 }
 
-// put writes one reading of sensor s, whose value is its sequence.
+// put writes a reading of sensor s whose value is its sequence.
 func put(t *testing.T, s *Store, session string, sequence uint64) {
 	t.Helper()
 	b := storetest.Batch(t, session, sequence, storetest.Reading("s", 0, float64(sequence)))
 	storetest.WriteAll(t, s, storetest.Pending(b, store.MaxGranularity))
 }
 
-// again writes it as a process does that may have sent it before.
+// again writes it like a process that may have sent it before.
 func again(t *testing.T, s *Store, session string, sequence uint64) {
 	t.Helper()
 	pending := storetest.Pending(storetest.Batch(t, session, sequence, storetest.Reading("s", 0, float64(sequence))), store.MaxGranularity)
@@ -78,7 +78,7 @@ func again(t *testing.T, s *Store, session string, sequence uint64) {
 	storetest.WriteAll(t, s, pending)
 }
 
-// values returns those of sensor s.
+// values returns the values of sensor s.
 func values(t *testing.T, s *Store, unstored ...telemetry.Unstored) (out []float64) {
 	t.Helper()
 	at := storetest.Base.UnixMilli()
@@ -111,7 +111,7 @@ func TestTheStoreIsLikeOthers(t *testing.T) {
 	})
 }
 
-// TestDaemonsThatChangeAtOnce add one generation.
+// TestDaemonsThatChangeAtOnce add one generation in all.
 func TestDaemonsThatChangeAtOnce(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
@@ -126,13 +126,13 @@ func TestDaemonsThatChangeAtOnce(t *testing.T) {
 	require.Len(t, found, 3)
 	require.Equal(t, "readings bucket/snappy open", found[0])
 	require.ElementsMatch(t, []string{"bucket/zstd open", "timeseries/snappy open"}, []string{found[1][len("readings.g2 "):], found[2][len("readings.g3 "):]})
-	// To go back takes no further one.
+	// Changing back needs no further generation.
 	back := prepared(t, db, snappy(), nil)
 	require.Equal(t, Generation{Collection: "readings", Target: snappy(), State: Open}, back.Current())
 	require.Len(t, list(t, db), 3)
 }
 
-// TestADaemonReadsWhatAnotherHasBegun at once: it may have read the list just before.
+// TestADaemonReadsWhatAnotherHasBegun at once, even if it has just read the list.
 func TestADaemonReadsWhatAnotherHasBegun(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
@@ -174,7 +174,7 @@ func TestADaemonReadsWhatAnotherHasBegun(t *testing.T) {
 	require.Empty(t, values(t, begun))
 }
 
-// TestReadingsOfAnEarlierProcess are stored where that may have stored them.
+// TestReadingsOfAnEarlierProcess are stored where that process may have stored them.
 func TestReadingsOfAnEarlierProcess(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
@@ -185,7 +185,7 @@ func TestReadingsOfAnEarlierProcess(t *testing.T) {
 	again(t, now, "s2", 2)
 	put(t, now, "s3", 3)
 	require.Equal(t, []float64{1, 2, 3}, values(t, now))
-	// What waits is recognized in the generation that it is for.
+	// Waiting readings are recognized in their generation.
 	waits := func(session string, sequence uint64, value float64) telemetry.Unstored {
 		return telemetry.Unstored{Session: session, Sequence: sequence, Granularity: store.MaxGranularity, Target: now.TargetOf(session), Reading: storetest.Reading("s", 0, value)}
 	}
@@ -198,18 +198,18 @@ func TestAStreamOfAnEarlierRelease(t *testing.T) {
 	db := mongodtest.Database(t)
 	put(t, prepared(t, db, snappy(), nil), "s1", 1)
 	require.NoError(t, db.Collection(Collection).Drop(t.Context()))
-	// Its journals do not record the compressor.
+	// Its journals do not record compressors.
 	now := prepared(t, db, series(), map[string]Target{"s1": {Storage: store.Bucket}})
 	require.Equal(t, []string{"readings bucket/snappy open", "readings.g2 timeseries/snappy open"}, list(t, db))
 	again(t, now, "s1", 1)
 	require.Equal(t, []float64{1}, values(t, now))
-	// A list that was lost is made again.
+	// A lost list is created again.
 	require.NoError(t, db.Collection(Collection).Drop(t.Context()))
 	prepared(t, db, snappy(), nil)
 	require.Equal(t, []string{"readings bucket/snappy open", "readings.g2 timeseries/snappy open"}, list(t, db))
 }
 
-// TestARecompressedCollection stays that of readings for its former compressor.
+// TestARecompressedCollection remains the one for readings with its former compressor.
 func TestARecompressedCollection(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
@@ -218,17 +218,17 @@ func TestARecompressedCollection(t *testing.T) {
 	require.NoError(t, db.CreateCollection(t.Context(), storetest.Stream, options.CreateCollection().SetStorageEngine(store.Zstd.StorageEngine())))
 	now := prepared(t, db, zstd(), map[string]Target{"s1": snappy()})
 	again(t, now, "s1", 1)
-	prepared(t, db, snappy(), nil) // which uses it as it is
+	prepared(t, db, snappy(), nil) // uses it as it is
 	require.Equal(t, []string{"readings bucket/zstd open"}, list(t, db))
-	// A migrated one cannot tell which readings for its former storage it holds.
+	// A migrated one may have any readings for its former storage.
 	require.NoError(t, db.Collection(storetest.Stream).Drop(t.Context()))
 	require.NoError(t, db.CreateCollection(t.Context(), storetest.Stream, options.CreateCollection().SetTimeSeriesOptions(options.TimeSeries().SetTimeField("ts").SetMetaField("sensor"))))
 	var mismatch *store.MismatchError
 	require.ErrorAs(t, daemon(t, db, Target{store.TimeSeries, store.Zstd}, map[string]Target{"s1": zstd()}).Prepare(t.Context()), &mismatch)
 }
 
-// TestUnfinishedWorkOfAnEarlierReleaseIsRefused: its collection may be renamed or fenced, so that
-// nothing is created or written, also if the settings are as before.
+// TestUnfinishedWorkOfAnEarlierReleaseIsRefused: its collection may be renamed or fenced, so
+// nothing is created or written, even with unchanged settings.
 func TestUnfinishedWorkOfAnEarlierReleaseIsRefused(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
@@ -257,7 +257,7 @@ func TestUnfinishedWorkOfAnEarlierReleaseIsRefused(t *testing.T) {
 	refused()
 }
 
-// TestNothingIsAdded while daemons would not read it.
+// TestNothingIsAdded while some daemons would not read it.
 func TestNothingIsAdded(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
@@ -268,7 +268,7 @@ func TestNothingIsAdded(t *testing.T) {
 	require.Len(t, list(t, db), 1)
 }
 
-// A sealer looks for the parts of a step in one collection.
+// A sealer looks for the parts of a step in one collection only.
 func TestAStreamWithRollupsStaysInOneCollection(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
@@ -287,7 +287,7 @@ func TestAStreamWithRollupsStaysInOneCollection(t *testing.T) {
 	assert.Contains(t, mismatch.Error(), "rollups, which need a single collection: start all daemons of the stream without rollup")
 }
 
-// What runs with rollups meets a collection that another daemon, without them, has added.
+// A stream with rollups has a second collection, added by a daemon without them.
 func TestOnlyTheFirstCollectionAnswersFromRollups(t *testing.T) {
 	t.Parallel()
 	s := daemon(t, mongodtest.Database(t), snappy(), nil)
@@ -319,7 +319,7 @@ func TestADeletionThatFailsHalfway(t *testing.T) {
 	require.ErrorIs(t, err, denied)
 }
 
-// slow is a generation whose answers take so long that collections may have been dropped meanwhile.
+// slow is a generation with answers so slow that collections may be dropped meanwhile.
 type slow struct {
 	backend
 	of *Store
@@ -337,7 +337,7 @@ func (s slow) Latest(context.Context, string, []telemetry.Unstored) (r telemetry
 	return r, false, nil
 }
 
-// TestASlowLookupOfTheNewestReading says that it may have missed readings that were moved.
+// TestASlowLookupOfTheNewestReading reports that it may have missed moved readings.
 func TestASlowLookupOfTheNewestReading(t *testing.T) {
 	t.Parallel()
 	s := daemon(t, mongodtest.Database(t), snappy(), nil)
@@ -366,7 +366,8 @@ func TestASlowLookupOfTheNewestReading(t *testing.T) {
 	}
 }
 
-// A granularity of columns, or of the daemon's own storage, may be none of another generation.
+// A granularity that columns or the daemon's own storage allow may be invalid for another
+// generation.
 func TestAGenerationHasAGranularityOfItsOwn(t *testing.T) {
 	t.Parallel()
 	s := daemon(t, mongodtest.Database(t), zstd(), nil)
@@ -383,7 +384,7 @@ func TestAGenerationHasAGranularityOfItsOwn(t *testing.T) {
 	}
 }
 
-// An earlier collection of buckets keeps its view while time series are written.
+// An earlier bucket collection keeps its view while time series are written.
 func TestSettingsOfBucketsUnderTimeSeries(t *testing.T) {
 	t.Parallel()
 	s := daemon(t, mongodtest.Database(t), series(), nil)
@@ -395,7 +396,7 @@ func TestSettingsOfBucketsUnderTimeSeries(t *testing.T) {
 	assert.Equal(t, store.DropIdentical, live.Duplicates)
 }
 
-// fake is a generation that yields one step that has gone, and fails deletions with err.
+// fake is a generation that yields one step that is gone, and fails deletions with err.
 type fake struct {
 	backend
 	gone int64

@@ -35,12 +35,12 @@ import (
 // a reading or its copy, never both and never neither. Moving is safe because:
 //
 //   - A generation is moved only when no daemon has readings left for it: none that runs, and
-//     none that ended without storing all that its journal holds. A daemon claims its sessions,
+//     none that ended without storing everything in its journal. A daemon claims its sessions,
 //     with their targets, before it reads the list. So either it sees that the generation is
 //     moving, or the Mover, which marks it first, sees its claim.
-//   - A collection of buckets is fenced, so that an update that was delayed on its way is
-//     refused. A time series cannot be fenced.
-//   - A copy has one possible _id, so nothing is copied twice, whatever is tried again.
+//   - A collection of buckets is fenced, so that a delayed update is refused. A time series
+//     cannot be fenced.
+//   - A copy has one possible _id, so nothing is copied twice, however often it is retried.
 //   - A deletion deletes originals before copies, and the Mover looks at the originals again
 //     after it has copied. So a sensor that was deleted meanwhile does not come back.
 //   - A collection is dropped some time after it left the list. An answer that took longer is
@@ -286,7 +286,7 @@ func (m *Mover) mark(ctx context.Context, collection string, as *Moving) error {
 	return m.change(ctx, func(list *List) error {
 		i := list.byCollection(collection)
 		if i < 0 || as != nil && list.byCollection(as.Into) < 0 {
-			return fmt.Errorf("stream %q has lost collection %q meanwhile, or the one that it is moved into", m.cfg.Stream, collection)
+			return fmt.Errorf("stream %q has lost collection %q, or the one that it is moved into, during the move", m.cfg.Stream, collection)
 		}
 		list.Generations[i].Moving = as
 		return nil
@@ -301,7 +301,7 @@ func (m *Mover) chooseTarget(list *List, uses []claim.Use) (int, error) {
 		if !u.Alive {
 			continue
 		}
-		i := list.find(ParseTarget(u.Holder.Writes[m.cfg.Stream]))
+		i := list.find(parseTarget(u.Holder.Writes[m.cfg.Stream]))
 		if i < 0 || i == into {
 			continue
 		}
@@ -331,7 +331,7 @@ func (m *Mover) checkUnused(from, into *Generation, uses []claim.Use) error {
 			continue
 		case u.Alive && u.Places[m.cfg.Stream] != from.Collection:
 			reason = fmt.Sprintf("%s is starting: try again in a moment", &u.Holder)
-		case u.Alive && from.fits(ParseTarget(u.Holder.Writes[m.cfg.Stream])):
+		case u.Alive && from.fits(parseTarget(u.Holder.Writes[m.cfg.Stream])):
 			reason = fmt.Sprintf("%s writes it: restart it with --storage %s --compressor %s", &u.Holder, into.Storage, into.Compressor)
 		case u.Alive:
 			reason = fmt.Sprintf("%s has readings for it in its journal and is storing them: try again in a moment", &u.Holder)
@@ -506,7 +506,7 @@ func (m *Mover) move(ctx context.Context, from *Generation) (out MovedCollection
 	return out, m.change(ctx, func(list *List) error {
 		i := list.byCollection(from.Collection)
 		if i < 0 || list.Generations[i].Moving == nil {
-			return fmt.Errorf("collection %q has left the list of stream %q meanwhile", from.Collection, m.cfg.Stream)
+			return fmt.Errorf("collection %q was removed from the list of stream %q during the move", from.Collection, m.cfg.Stream)
 		}
 		list.Moved = append(list.Moved, Moved{Collection: from.Collection, UUID: from.Moving.UUID, Into: into.Collection, Deleted: list.Generations[i].Moving.Deleted})
 		list.Generations = slices.Delete(list.Generations, i, i+1)
@@ -548,8 +548,8 @@ func (m *Mover) extendExpiry(ctx context.Context, from, into *Generation) error 
 	return c.EnsureExpiry(ctx, "bucketStart", after+longest)
 }
 
-// dropOrphans removes copies of sensors that were deleted while an earlier process, which was
-// interrupted, copied them.
+// dropOrphans removes copies of sensors that were deleted while an earlier, interrupted
+// process copied them.
 func (m *Mover) dropOrphans(ctx context.Context, t *transfer) error {
 	m.resumed = time.Now()
 	for seen, err := range t.target.Sensors(ctx, telemetry.SensorQuery{After: t.done}) {

@@ -31,19 +31,19 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// form is how a daemon stores readings.
+// form is a daemon's way to store readings.
 type form struct {
 	Target
 
 	format store.Format
-	sealed bool // what it has stored so far
+	sealed bool // sealed after each write
 }
 
 func documents() form { return form{Target: snappy()} }
 func columns() form   { return form{Target: zstd(), format: store.Columns} }
 func native() form    { return form{Target: series()} }
 
-// direction is a move from a collection into another one.
+// direction is a move from one form to another.
 type direction struct {
 	name       string
 	from, into form
@@ -61,14 +61,14 @@ func directions() []direction {
 	}
 }
 
-// history is a stream and what was acknowledged of it.
+// history is a stream and its acknowledged readings.
 type history struct {
 	t    *testing.T
 	db   *mongo.Database
 	log  *faulttest.Log
 	next int64                          // number of the next reading
 	want map[string][]telemetry.Reading // by sensor
-	// perWrite is how many readings each sensor has in each generation.
+	// perWrite is the number of readings per sensor and generation.
 	perWrite int
 }
 
@@ -77,7 +77,7 @@ func newHistory(t *testing.T) *history {
 	return &history{t: t, db: mongodtest.Database(t), log: faulttest.NewLog(), want: make(map[string][]telemetry.Reading), perWrite: 8}
 }
 
-// moved returns a history of two generations, of which the first is to be moved into the second.
+// moved returns a history of two generations, the first of which is to be moved into the second.
 func moved(t *testing.T, d direction) *history {
 	t.Helper()
 	h := newHistory(t)
@@ -86,10 +86,10 @@ func moved(t *testing.T, d direction) *history {
 	return h
 }
 
-// maxPart is how many readings a part has, so that windows have several.
+// maxPart is the number of readings per part, so that windows have several.
 const maxPart = 3
 
-// store returns that of a daemon.
+// store returns a daemon's store.
 func (h *history) store(f form) *Store {
 	h.t.Helper()
 	s, err := New(Config{
@@ -100,11 +100,11 @@ func (h *history) store(f form) *Store {
 		Storage: f.Storage,
 	})
 	require.NoError(h.t, err)
-	s.registry.pause = 0 // what reads the list meanwhile knows nothing of it yet
+	s.registry.pause = 0 // others that read the list do not know it yet
 	return s
 }
 
-// write has a daemon store readings of the sensors, several of them at one time.
+// write stores readings of the sensors through a daemon, several with the same time.
 func (h *history) write(f form, sensors ...string) {
 	h.t.Helper()
 	s := h.store(f)
@@ -155,7 +155,7 @@ func all[T any](t require.TestingT, seq iter.Seq2[T, error]) (out []T) {
 	return out
 }
 
-// answered requires that the store answers with each reading once, in every kind of answer.
+// answered checks that every kind of answer has each reading once.
 func (h *history) answered(s *Store) {
 	h.t.Helper()
 	ctx := context.Background()
@@ -195,7 +195,7 @@ func (h *history) answered(s *Store) {
 	require.Equal(h.t, sensors, all(h.t, s.Sensors(ctx, telemetry.SensorQuery{})))
 }
 
-// isGone requires that no answer has anything of the sensor.
+// isGone checks that no answer has anything of the sensor.
 func (h *history) isGone(s *Store, sensor, when string) {
 	h.t.Helper()
 	ctx := h.t.Context()
@@ -209,7 +209,7 @@ func (h *history) isGone(s *Store, sensor, when string) {
 	require.False(h.t, found, "newest; "+when)
 }
 
-// checked requires that the documents are right and hold each reading once, in these collections.
+// checked checks that the documents in these collections are correct and hold each reading once.
 func (h *history) checked(collections ...string) {
 	h.t.Helper()
 	result, err := faulttest.Check(h.t.Context(), faulttest.CheckConfig{Log: h.log, Database: h.db, Stream: storetest.Stream, MaxReadings: maxPart})
@@ -223,8 +223,8 @@ func (h *history) checked(collections ...string) {
 	require.Len(h.t, found.Generations, len(collections))
 }
 
-// mover moves what daemons stored into what others of the form f write, without waiting for daemons and
-// queries.
+// mover moves what daemons stored to where others of the form f write, without waiting for daemons
+// and queries.
 func (h *history) mover(f form) *Mover {
 	m := NewMover(MoveConfig{
 		Config: store.Config{Database: h.db, Stream: storetest.Stream, Granularity: store.MaxGranularity, Format: f.format, MaxReadings: maxPart, MaxBytes: 100 << 10},
@@ -234,12 +234,12 @@ func (h *history) mover(f form) *Mover {
 	return m
 }
 
-// commands calls hooks about the commands of one client.
+// commands calls hooks around the commands of one client.
 type commands struct {
 	before, after func(command bson.Raw) // nil: none
 }
 
-// watched returns the history's database over a client of its own.
+// watched returns the history's database through a separate client.
 func (h *history) watched() (*mongo.Database, *commands) {
 	h.t.Helper()
 	var c commands
@@ -283,7 +283,8 @@ func TestPausesWhileMoving(t *testing.T) {
 	})
 }
 
-// TestEachReadingIsAnsweredOnceWhileAStreamIsMoved also by daemons that read the list a moment ago.
+// TestEachReadingIsAnsweredOnceWhileAStreamIsMoved, even by daemons that read the list a moment
+// earlier.
 func TestEachReadingIsAnsweredOnceWhileAStreamIsMoved(t *testing.T) {
 	t.Parallel()
 	for _, d := range directions() {
@@ -322,7 +323,7 @@ func TestEachReadingIsAnsweredOnceWhileAStreamIsMoved(t *testing.T) {
 	}
 }
 
-// TestAChainOfMoves ends in a collection of the first kind, and in one move of two collections.
+// TestAChainOfMoves ends with a collection of the first kind, and a move of two collections.
 func TestAChainOfMoves(t *testing.T) {
 	t.Parallel()
 	for name, kinds := range map[string][]form{
@@ -341,7 +342,7 @@ func TestAChainOfMoves(t *testing.T) {
 			}
 			h.checked("readings.g3")
 			h.answered(h.store(kinds[2]))
-			// Two at once, into the first of three: where daemons write.
+			// Two moves at once, into the first of three, which daemons write to.
 			h.write(kinds[1], "b", "d")
 			h.write(form{Target: Target{store.TimeSeries, store.Zstd}}, "b", "e")
 			h.use("s", func(u *holder) { u.writes, u.place = kinds[2].Target, "readings.g3" })
@@ -354,8 +355,8 @@ func TestAChainOfMoves(t *testing.T) {
 	}
 }
 
-// TestAMoveIsInterruptedAtEachCommand and goes on: before and after the first command, the second,
-// and so on, until it reaches the end.
+// TestAMoveIsInterruptedAtEachCommand and resumed: before and after the first command, the second,
+// and so on to the end.
 func TestAMoveIsInterruptedAtEachCommand(t *testing.T) {
 	t.Parallel()
 	for _, d := range directions() {
@@ -374,7 +375,7 @@ func TestAMoveIsInterruptedAtEachCommand(t *testing.T) {
 						cancel()
 					}
 				}
-				if of.before, of.after = count, nil; n%2 == 0 { // the one before, once it is carried out
+				if of.before, of.after = count, nil; n%2 == 0 { // the previous one, after its execution
 					seen, of.before, of.after = 1, nil, count
 				}
 				m := h.mover(d.into)
@@ -391,8 +392,8 @@ func TestAMoveIsInterruptedAtEachCommand(t *testing.T) {
 	}
 }
 
-// TestSensorsAreDeletedWhileAStreamIsMoved and do not come back, at whichever command of the move they are
-// deleted: the one that is being copied, one that is copied already, and one that is not yet.
+// TestSensorsAreDeletedWhileAStreamIsMoved and do not come back, whichever command of the move
+// coincides: a sensor being copied, one already copied, and one not yet copied.
 func TestSensorsAreDeletedWhileAStreamIsMoved(t *testing.T) {
 	t.Parallel()
 	for _, d := range directions() {
@@ -405,9 +406,9 @@ func TestSensorsAreDeletedWhileAStreamIsMoved(t *testing.T) {
 	}
 }
 
-// deletions deletes a sensor at each command of a move, and at each seventh one while it copies sensor by
-// sensor: that meets all of a sensor's commands. A move that is interrupted is so after a deletion, each time
-// a few commands further.
+// deletions deletes a sensor at each command of a move, and at every seventh while it copies sensor
+// by sensor, which covers all commands. If interrupted, the move stops after a deletion, each time
+// a few commands later.
 func deletions(t *testing.T, d direction, interrupted bool) {
 	t.Helper()
 	h := newHistory(t)
@@ -476,8 +477,8 @@ type holder struct {
 	session, dir string
 	writes       Target
 	place        string // where the session's readings go
-	older        bool   // it is of a release that knows nothing of moves
-	kept         bool   // it stops with readings in its journal
+	older        bool   // a release without moves
+	kept         bool   // stops with readings in its journal
 	lost         []string
 	claims       *claim.Claims
 }
@@ -492,7 +493,7 @@ func (h *history) use(session string, change func(*holder)) *holder {
 	return u
 }
 
-// claim makes the claims of a process.
+// claim creates a process's claims.
 func (h *history) claim(u *holder) {
 	cfg := claim.Config{
 		Database: h.db, Sessions: func() []string { return []string{u.session} },
@@ -593,13 +594,13 @@ func TestAStreamThatDaemonsUseIsNotMoved(t *testing.T) {
 				require.ErrorContains(t, err, want)
 			}
 			require.Equal(t, before, list(t, h.db))
-			h.write(documents(), "a") // it is not fenced
+			h.write(documents(), "a") // not fenced
 		})
 	}
 }
 
-// TestAnAbandonedJournalIsNotReplayed: a daemon that runs cannot be abandoned, and one that comes back
-// has lost what it had not stored.
+// TestAnAbandonedJournalIsNotReplayed: a running daemon cannot be abandoned, and one that comes
+// back has lost its unstored readings.
 func TestAnAbandonedJournalIsNotReplayed(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t)
@@ -626,7 +627,7 @@ func TestAnAbandonedJournalIsNotReplayed(t *testing.T) {
 	require.Empty(t, uses)
 }
 
-// meanwhile has the mover call do once while it waits until all daemons know the mark.
+// meanwhile makes the mover call do once while it waits for all daemons to learn of the mark.
 func meanwhile(m *Mover, do func()) {
 	m.cfg.Progress = func(p MoveProgress) {
 		if p.Note == "waiting until all daemons know" {
@@ -635,8 +636,8 @@ func meanwhile(m *Mover, do func()) {
 	}
 }
 
-// TestADaemonThatStartsWhileAGenerationIsMarked read the list before, and writes it; or after, and adds
-// another one.
+// TestADaemonThatStartsWhileAGenerationIsMarked may have read the list before, and writes to it; or
+// after, and adds another one.
 func TestADaemonThatStartsWhileAGenerationIsMarked(t *testing.T) {
 	t.Parallel()
 	t.Run("read before", func(t *testing.T) {
@@ -666,7 +667,7 @@ func TestADaemonThatStartsWhileAGenerationIsMarked(t *testing.T) {
 		m := h.mover(columns())
 		var u *holder
 		meanwhile(m, func() {
-			u = h.use("s", func(u *holder) { u.place = snappy().String() }) // it claims before it reads
+			u = h.use("s", func(u *holder) { u.place = snappy().String() }) // claims come before the list is read
 			h.write(documents(), "a", "b")
 		})
 		_, err := m.Run(t.Context())
@@ -690,8 +691,8 @@ func TestADaemonThatStartsWhileAGenerationIsMarked(t *testing.T) {
 	})
 }
 
-// comeBack stores readings in two forms. tryMove moves those of the first, and finds that a daemon has come
-// back while they are copied: early is its store. leave ends that daemon.
+// comeBack stores readings in two forms. tryMove moves those of the first form, and finds that a
+// daemon has come back during the copying: early is its store. leave ends that daemon.
 func (h *history) comeBack(from, into form, as func(*holder)) (early *Store, tryMove, leave func()) {
 	h.t.Helper()
 	h.write(from, "a")
@@ -715,8 +716,8 @@ func (h *history) comeBack(from, into form, as func(*holder)) (early *Store, try
 	return early, tryMove, func() { u.claims.Close(h.t.Context()) }
 }
 
-// TestADaemonThatComesBackWhileAGenerationIsCopied may write it if it is a time series, which cannot be
-// fenced. So the claims are looked at again.
+// TestADaemonThatComesBackWhileAGenerationIsCopied may write to a time series, which cannot be
+// fenced, so claims are checked again.
 func TestADaemonThatComesBackWhileAGenerationIsCopied(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t)
@@ -734,8 +735,8 @@ func TestADaemonThatComesBackWhileAGenerationIsCopied(t *testing.T) {
 	require.Len(t, all(t, now.Readings(t.Context(), always("a"))), 2*h.perWrite)
 }
 
-// TestADaemonThatComesBackWhileBucketsAreCopied cannot write them, however often the move is tried: they
-// are copied, so what they get now would be lost.
+// TestADaemonThatComesBackWhileBucketsAreCopied cannot write to them, however often the move is
+// retried: after the copying, new readings would be lost.
 func TestADaemonThatComesBackWhileBucketsAreCopied(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t)
@@ -743,7 +744,7 @@ func TestADaemonThatComesBackWhileBucketsAreCopied(t *testing.T) {
 	for range 2 {
 		tryMove()
 		late := storetest.Pending(storetest.Batch(t, "s", 1, storetest.Reading("a", 0, 1)), store.MaxGranularity)
-		for range 5 { // it finds the part to write first
+		for range 5 { // the first attempts look for the part
 			early.Write(t.Context(), late)
 		}
 		require.NotEqual(t, batch.Stored, late[0].Verdict)
@@ -755,7 +756,7 @@ func TestADaemonThatComesBackWhileBucketsAreCopied(t *testing.T) {
 	h.answered(h.store(columns()))
 }
 
-// TestADelayedUpdateIsRefused: what a process that has ended had sent arrives while its collection is copied.
+// TestADelayedUpdateIsRefused if it arrives from an ended process during the copying.
 func TestADelayedUpdateIsRefused(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t)
@@ -771,7 +772,7 @@ func TestADelayedUpdateIsRefused(t *testing.T) {
 		}
 		sent++
 		late := storetest.Pending(storetest.Batch(t, "late", 1, storetest.Reading("a", 0, 1)), store.MaxGranularity)
-		for range 5 { // it finds the part to write first
+		for range 5 { // the first attempts look for the part
 			early.Write(context.Background(), late)
 		}
 		assert.NotEqual(t, batch.Stored, late[0].Verdict, "the update is executed")
@@ -784,7 +785,7 @@ func TestADelayedUpdateIsRefused(t *testing.T) {
 	h.answered(h.store(columns()))
 }
 
-// TestTwoMovers do not run at once.
+// TestTwoMovers do not run at the same time.
 func TestTwoMovers(t *testing.T) {
 	t.Parallel()
 	h := moved(t, directions()[0])
@@ -797,7 +798,7 @@ func TestTwoMovers(t *testing.T) {
 	require.NoError(t, err)
 	h.checked("readings.g2")
 
-	// One on another machine renews its claim.
+	// A mover on another machine renews its claim.
 	elsewhere := h.claims("elsewhere")
 	require.NoError(t, elsewhere.Ensure(t.Context()))
 	db, of := h.watched()
@@ -821,8 +822,8 @@ func (h *history) claims(host string) *claim.Claims {
 	})
 }
 
-// TestRetentionWhileAStreamIsMoved: originals vanish whose copies were made just before, or are made
-// just then, also by a move that is interrupted then.
+// TestRetentionWhileAStreamIsMoved: originals expire just after or while their copies are made,
+// including in a move that is then interrupted.
 func TestRetentionWhileAStreamIsMoved(t *testing.T) {
 	t.Parallel()
 	for _, d := range directions() {
@@ -835,7 +836,7 @@ func TestRetentionWhileAStreamIsMoved(t *testing.T) {
 	}
 }
 
-// expired has the first hour expire when copies are inserted for the first or second time.
+// expired makes the first hour expire when copies are inserted for the first or second time.
 func expired(t *testing.T, d direction, insert int, interrupted bool) {
 	t.Helper()
 	h := newHistory(t)
@@ -867,7 +868,7 @@ func expired(t *testing.T, d direction, insert int, interrupted bool) {
 	for {
 		m := h.mover(d.into)
 		if m.cfg.Database, m.registry.database = db, db; d.into.format == store.Columns {
-			m.cfg.Granularity = 24 * time.Hour // parts of the readings that are left are not those of all
+			m.cfg.Granularity = 24 * time.Hour // remaining readings form other parts than all of them
 		}
 		_, err := m.Run(ctx)
 		if err == nil {
@@ -889,7 +890,7 @@ func expired(t *testing.T, d direction, insert int, interrupted bool) {
 		got := all(t, h.store(d.into).Readings(t.Context(), always(sensor)))
 		require.ElementsMatch(t, young(h.want[sensor]), young(got))
 	}
-	h.log.Forgive() // what is old may be there, once
+	h.log.Forgive() // expired readings may be present, once
 	h.checked("readings.g2")
 }
 
@@ -899,7 +900,7 @@ func TestALongReadOfAStreamThatIsMoved(t *testing.T) {
 	for _, d := range directions() {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
-			// More than come with the first answer of MongoDB.
+			// More than MongoDB's first batch.
 			const n = 160
 			h := newHistory(t)
 			h.fill(d.from, n)
@@ -938,7 +939,7 @@ func TestALongReadOfAStreamThatIsMoved(t *testing.T) {
 	}
 }
 
-// fill stores n readings of sensor s, each in a window of its own.
+// fill stores n readings of sensor s, each in its own window.
 func (h *history) fill(f form, n int) {
 	h.t.Helper()
 	s := h.store(f)
@@ -951,7 +952,7 @@ func (h *history) fill(f form, n int) {
 	storetest.WriteAll(h.t, s, storetest.Pending(storetest.Batch(h.t, batch.NewSession(), 1, readings...), store.MaxGranularity))
 }
 
-// learns has a store read the list.
+// learns makes a store read the list.
 func (h *history) learns(s *Store) {
 	h.t.Helper()
 	list, err := Read(h.t.Context(), h.db, storetest.Stream)
@@ -960,14 +961,14 @@ func (h *history) learns(s *Store) {
 	require.NoError(h.t, err)
 }
 
-// reading is a read that takes long.
+// reading is a long read in progress.
 type reading struct {
 	values []float64
 	next   func() (telemetry.Reading, error, bool)
 	stop   func()
 }
 
-// begin reads one.
+// begin starts a read and takes one reading.
 func begin(h *history, s *Store, q telemetry.Query) *reading {
 	h.t.Helper()
 	if s.snapshot.Load() == nil {
@@ -981,11 +982,11 @@ func begin(h *history, s *Store, q telemetry.Query) *reading {
 	require.NoError(h.t, err)
 	require.True(h.t, some)
 	r.values = append(r.values, first.Fields[0].Value.Float())
-	s.snapshot.Load().at = time.Now().Add(-time.Hour) // so long ago
+	s.snapshot.Load().at = time.Now().Add(-time.Hour) // long ago
 	return &r
 }
 
-// rest reads the others, and requires that none comes twice.
+// rest reads the remaining ones, and checks that none is repeated.
 func (r *reading) rest() ([]float64, error) {
 	for {
 		one, err, some := r.next()
@@ -1001,7 +1002,7 @@ func (r *reading) rest() ([]float64, error) {
 }
 
 // TestAFormerCollectionThatDoesNotExist was removed by hand, or the daemon that added it was killed
-// before it created it.
+// before creating it.
 func TestAFormerCollectionThatDoesNotExist(t *testing.T) {
 	t.Parallel()
 	for _, d := range directions() {

@@ -76,7 +76,7 @@ func errMoved(stream string, err error) error {
 
 // check is called at the end of an answer. A collection is dropped some time after it was removed
 // from the list, so an answer that took longer may have missed its readings. In this case check
-// returns an error in place of err, which may be nil.
+// returns an error instead of err, which may be nil.
 func (s *Store) check(ctx context.Context, n *snapshot, err error) error {
 	now := time.Now() // after a suspension, only the wall clock is ahead
 	if max(now.Sub(n.at), now.Round(0).Sub(n.at.Round(0))) < propagationDelay {
@@ -119,7 +119,7 @@ func answer[T any](ctx context.Context, s *Store, sensor string, of func(*snapsh
 	}
 }
 
-// setSnapshot makes list, which was read at a time, the one for queries.
+// setSnapshot makes a list, read at a certain time, the one for queries.
 func (s *Store) setSnapshot(list *List, at time.Time) (*snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,8 +142,8 @@ func (s *Store) setSnapshot(list *List, at time.Time) (*snapshot, error) {
 	return next, nil
 }
 
-// divide groups the unstored readings by their generation. Those of no generation cannot be stored
-// in any, so they go to the first.
+// divide groups the unstored readings by their generation. Readings without a generation are
+// stored in none, so they go to the first.
 func (n *snapshot) divide(all []telemetry.Unstored) [][]telemetry.Unstored {
 	out := make([][]telemetry.Unstored, len(n.backends))
 	places := make(map[string]int)
@@ -151,7 +151,7 @@ func (n *snapshot) divide(all []telemetry.Unstored) [][]telemetry.Unstored {
 		at, known := places[u.Target]
 		if !known {
 			if u.Target != "" { // otherwise it is from a release that knew one generation
-				at = max(0, n.list.find(ParseTarget(u.Target)))
+				at = max(0, n.list.find(parseTarget(u.Target)))
 			}
 			places[u.Target] = at
 		}
@@ -319,7 +319,7 @@ func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
 			others = append(others, of)
 		}
 	}
-	sum, unknown := int64(0), len(moving) > 0 // copies would be counted, too
+	sum, unknown := int64(0), len(moving) > 0 // would include copies
 	for i, of := range slices.Concat(moving, others, own) {
 		deleted, err := of.Delete(ctx, sensor)
 		if err != nil {

@@ -20,8 +20,8 @@ import (
 // can have this name, because stream names have no dot.
 const Collection = "brim.streams"
 
-// How long a list may be used after it was read, and how long after it was added a generation is
-// first written to. The difference allows for clocks that run at different speeds.
+// How long a list may be used after it was read, and how long after its addition a generation
+// may be written to. The difference allows for clocks that run at different speeds.
 const (
 	listTTL          = time.Second
 	propagationDelay = 2 * listTTL
@@ -48,7 +48,7 @@ type Moving struct {
 	// Released: no daemon has readings left for it, or will have any. Nothing is copied before.
 	Released bool   `bson:"released" json:"-"`
 	Done     string `bson:"done" json:"-"` // up to this sensor, all readings are copied
-	// Deleted becomes that of Moved.
+	// Deleted becomes Moved.Deleted.
 	Deleted []string `bson:"deleted,omitempty" json:"-"`
 }
 
@@ -142,10 +142,10 @@ func (g *Generation) fits(t Target) bool {
 	})
 }
 
-// isTarget reports whether a place of claim.Config is a target, not the name of a collection, and
+// isTarget reports whether a value of claim.Config.Places is a target, not the name of a collection, and
 // the generation fits it.
 func (g *Generation) isTarget(place string) bool {
-	return strings.Contains(place, "/") && g.fits(ParseTarget(place))
+	return strings.Contains(place, "/") && g.fits(parseTarget(place))
 }
 
 // Read returns a stream's list, nil if it has none yet.
@@ -168,7 +168,7 @@ type registry struct {
 	database *mongo.Database
 	stream   string
 	rollups  bool          // the stream has rollups, so it must stay in one collection
-	pause    time.Duration // until all daemons have read a change
+	pause    time.Duration // how long it takes until all daemons have read a change
 }
 
 // errConflict says that another daemon changed the list at the same time.
@@ -177,7 +177,7 @@ var errConflict = errors.New("another daemon has changed the list of the stream'
 var errOlderDaemons = errors.New("the stream's storage or compressor is changed once all daemons are upgraded: a daemon of an earlier release, whose queries would not find the new collection, uses this stream, " +
 	"or did until a few seconds ago")
 
-// attempts is how often a change of the list is tried if other daemons change it, too.
+// attempts is how often a change of the list is tried if other daemons also change it.
 const attempts = 5
 
 // ensure returns the list once it has a generation for each target that may be written.

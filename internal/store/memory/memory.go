@@ -1,6 +1,5 @@
-// Package memory keeps a stream's newest readings in this process only. It serves to measure the
-// daemon and a load generator without a database, and discards the older half of its readings
-// whenever it is full.
+// Package memory keeps a stream's newest readings in this process, to measure the daemon or a
+// load generator without a database. Whenever it is full, it discards the older half.
 package memory
 
 import (
@@ -28,8 +27,7 @@ type Config struct {
 	Registerer  prometheus.Registerer
 }
 
-// generationSize is how many readings are kept, and at most as many more: some 50 MB of readings of
-// ten fields.
+// Between generationSize and twice as many readings are kept: some 50 MB of readings of ten fields.
 const generationSize = 100_000
 
 // Store keeps readings. Its methods may be called by several goroutines.

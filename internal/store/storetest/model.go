@@ -20,18 +20,18 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// model holds what a store should: readings with their marks, each of which
-// stands in the field v of one reading only.
+// model holds what a store should: readings with their marks, each unique to
+// one reading's field v.
 type model struct {
 	stored   []telemetry.Reading
 	all      []telemetry.Reading // stored, or acknowledged only
 	unstored []telemetry.Unstored
 }
 
-// likeModel writes random readings of several sensors, in two sessions, into
-// windows of several granularities; of the last ones of a session some are
-// stored and some are not, and the reader is given all of them as unstored. Every query
-// must be answered as the model answers it.
+// likeModel writes random readings of several sensors, in two sessions, into windows of
+// several granularities; of each session's last readings, some are stored and some not,
+// and the reader gets all of them as unstored. The store must answer every query like
+// the model.
 func likeModel(t *testing.T, s Store) {
 	someChecks(t, 20, func(rt *rapid.T, run int) {
 		d := drawn{rt: rt, prefix: fmt.Sprintf("model-%d-", run), sensors: make(map[string]*model)}
@@ -49,9 +49,9 @@ func likeModel(t *testing.T, s Store) {
 	})
 }
 
-// someChecks is rapid.Check with the number of checks that is worth its time
-// where every one asks a database many questions; the flag -rapid.checks has
-// precedence. What has failed once goes on, so that rapid can make it smaller.
+// someChecks is rapid.Check with a sensible number of checks for properties
+// with many database queries; the flag -rapid.checks has precedence. After a
+// failure it continues, so that rapid can shrink the example.
 func someChecks(t *testing.T, checks int, property func(rt *rapid.T, run int)) {
 	if f := flag.Lookup("rapid.checks"); f.Value.String() != f.DefValue {
 		checks = math.MaxInt
@@ -82,8 +82,8 @@ func (d *drawn) of(sensor string) *model {
 	return d.sensors[sensor]
 }
 
-// session draws what one session acknowledges. Of each of its buckets the
-// first readings are stored: all up to a batch, and a beginning of that batch's.
+// session draws what one session acknowledges. In each bucket the first readings
+// are stored: everything up to some batch, and the start of that batch.
 func (d *drawn) session(s Store) {
 	rt, session, seq := d.rt, batch.NewSession(), uint64(1)
 	batches := rapid.IntRange(1, 4).Draw(rt, "batches")
@@ -124,7 +124,7 @@ func (d *drawn) session(s Store) {
 	}
 }
 
-// readings draws some, mostly at few times.
+// readings draws some readings, mostly with few different times.
 func (d *drawn) readings() []telemetry.Reading {
 	out := make([]telemetry.Reading, 0, 30)
 	for range rapid.IntRange(1, 30).Draw(d.rt, "readings") {
@@ -141,7 +141,7 @@ func (d *drawn) readings() []telemetry.Reading {
 		switch rapid.IntRange(0, 3).Draw(d.rt, "more") {
 		case 1:
 			r.Fields = append(r.Fields, telemetry.Field{Name: "i", Value: telemetry.IntValue(rapid.OneOf(
-				rapid.Int64Range(-1000, 1000), rapid.Int64Range(1<<53, 1<<53+2), // of which two are one double
+				rapid.Int64Range(-1000, 1000), rapid.Int64Range(1<<53, 1<<53+2), // two of them equal as doubles
 				rapid.Int64Range(math.MaxInt64-1, math.MaxInt64), rapid.Int64Range(math.MinInt64, math.MinInt64+1),
 			).Draw(d.rt, "i"))})
 		case 2:
@@ -157,13 +157,13 @@ func (d *drawn) readings() []telemetry.Reading {
 	return out
 }
 
-// plain is the reading with its fields by name, as all stores agree.
+// plain is the reading in a form common to all stores, with fields sorted by name.
 func plain(r telemetry.Reading) telemetry.Reading {
 	r.Fields = slices.SortedFunc(slices.Values(r.Fields), func(a, b telemetry.Field) int { return strings.Compare(a.Name, b.Name) })
 	return r
 }
 
-// span draws a span of time that mostly holds something.
+// span draws a time span that mostly has readings.
 func (d *drawn) span(sensor string) telemetry.Query {
 	edge := rapid.OneOf(rapid.Int64Range(-7_300_000, 7_300_000), rapid.Int64Range(-100_000_000, 100_000_000), rapid.Int64Range(-4, 4), rapid.SampledFrom([]int64{-7_300_000, 7_300_000, 300_000, -3_600_000, 3_600_000}))
 	a, b := edge.Draw(d.rt, "an edge"), edge.Draw(d.rt, "another edge")
@@ -245,7 +245,7 @@ func (d *drawn) checkSummary(s Store, sensor string) {
 	SameSummaries(d.rt, summarize(d.sensors[sensor].in(q.Query), q), collect(d.rt, s.Summary(context.Background(), q)))
 }
 
-// summarize sums up the plain way.
+// summarize is a simple implementation of summaries.
 func summarize(readings []telemetry.Reading, q telemetry.SummaryQuery) []telemetry.Summary {
 	byStart := make(map[int64][]telemetry.Reading)
 	for _, r := range readings {
@@ -288,9 +288,9 @@ func float(v telemetry.Value) float64 {
 	return v.Float()
 }
 
-// SameSummaries requires got to be want. Sums are added up in another order in
-// each store, so that their last bits differ; where two values are the same
-// number, either may be the minimum, as it came.
+// SameSummaries compares summaries. Stores add in different orders, so the last
+// bits of sums differ; if two values are the same number, either may be the
+// minimum.
 func SameSummaries(t require.TestingT, want, got []telemetry.Summary) {
 	require.Len(t, got, len(want))
 	for i, w := range want {
@@ -316,7 +316,7 @@ func (d *drawn) checkLatest(s Store, sensor string) {
 	stored := collect(d.rt, s.Readings(context.Background(), telemetry.Query{Sensor: sensor, To: math.MaxInt64 / 2}))
 	for _, unstored := range [][]telemetry.Unstored{nil, of.unstored} {
 		want := slices.Clone(stored)
-		for _, u := range unstored { // of one time, the last unstored one is the latest
+		for _, u := range unstored { // among equal times, the last unstored one is the latest
 			if len(want) == 0 || !u.Reading.Time.Before(want[len(want)-1].Time) {
 				want = append(want, u.Reading)
 			}

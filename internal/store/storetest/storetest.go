@@ -1,5 +1,5 @@
-// Package storetest holds the behaviour that every kind of store must show: a
-// store that passes Run can stand behind the queue.
+// Package storetest has the tests for the behavior that every kind of store
+// must have: a store that passes Run can be used by the queue.
 package storetest
 
 import (
@@ -36,7 +36,7 @@ type Store interface {
 // Stream is the name of the stream that Run writes to.
 const Stream = "readings"
 
-// Base is the start of an hour; readings of Run lie around it.
+// Base is the start of an hour; readings of Run are around it.
 var Base = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
 // Run tests the behaviour of a store. newStore returns a prepared, empty store; it is
@@ -64,7 +64,7 @@ func Run(t *testing.T, newStore func(t *testing.T) Store) {
 	}
 }
 
-// Reading makes a reading of one field v, at Base plus the offset.
+// Reading returns a reading with one field v, at Base plus the offset.
 func Reading(sensor string, at time.Duration, v float64) telemetry.Reading {
 	return telemetry.Reading{
 		Sensor: sensor, Time: Base.Add(at),
@@ -72,7 +72,7 @@ func Reading(sensor string, at time.Duration, v float64) telemetry.Reading {
 	}
 }
 
-// Batch packs readings as the server does, under a session and a first sequence.
+// Batch packs readings like the server, with a session and a first sequence.
 func Batch(t require.TestingT, session string, firstSeq uint64, readings ...telemetry.Reading) *batch.Batch {
 	b := batch.NewBuilder(Base)
 	for i, r := range readings {
@@ -93,9 +93,9 @@ func Batch(t require.TestingT, session string, firstSeq uint64, readings ...tele
 	return out
 }
 
-// Integers makes readings of integer fields, the sensors in turns and ten
-// seconds from one reading of a sensor to the next. The first is the number of
-// a sensor's first reading.
+// Integers returns readings of integer fields, alternating between sensors, at
+// intervals of ten seconds per sensor. first is the number of each sensor's
+// first reading.
 func Integers(b *testing.B, first, sensors, perSensor, fields int) *batch.Batch {
 	b.Helper()
 	readings := make([]telemetry.Reading, sensors*perSensor)
@@ -112,7 +112,7 @@ func Integers(b *testing.B, first, sensors, perSensor, fields int) *batch.Batch 
 	return Batch(b, "sbench", uint64(1+first*sensors), readings...)
 }
 
-// Pending sorts a batch into buckets, as a lane does.
+// Pending sorts a batch into buckets like a lane.
 func Pending(b *batch.Batch, granularity time.Duration) []*batch.Pending {
 	type key struct {
 		sensor string
@@ -150,9 +150,8 @@ func WriteAll(t require.TestingT, s Store, writes []*batch.Pending) {
 	require.Fail(t, "the store does not finish", "%d writes are left, the first because of %v", len(writes), writes[0].Err)
 }
 
-// GivesUp writes rows that take several commands with a context that has ended:
-// the first command fails, the others are not sent, and every write keeps its
-// rows.
+// GivesUp writes rows that need several commands with an ended context: the
+// first command fails, the others are not sent, and every write keeps its rows.
 func GivesUp(t require.TestingT, s Store, writes []*batch.Pending, rows int) {
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -165,12 +164,12 @@ func GivesUp(t require.TestingT, s Store, writes []*batch.Pending, rows int) {
 	}
 }
 
-// Read returns what the store holds of a sensor in [from, to).
+// Read returns a sensor's stored readings in [from, to).
 func Read(t require.TestingT, s Store, sensor string, from, to time.Time) []telemetry.Reading {
 	return collect(t, s.Readings(context.Background(), telemetry.Query{Sensor: sensor, From: from.UnixMilli(), To: to.UnixMilli()}))
 }
 
-// ReadAll returns all that the store holds of a sensor around Base.
+// ReadAll returns a sensor's stored readings around Base.
 func ReadAll(t require.TestingT, s Store, sensor string) []telemetry.Reading {
 	return Read(t, s, sensor, Base.Add(-48*time.Hour), Base.Add(48*time.Hour))
 }
@@ -215,8 +214,8 @@ func everyKind(t *testing.T, s Store) {
 	}
 }
 
-// recovered sends again, as a restarted daemon does, what had been stored in
-// part, cut differently.
+// recovered sends partly stored readings again, cut differently, like a
+// restarted daemon.
 func recovered(t *testing.T, s Store) {
 	var readings []telemetry.Reading
 	for i := range 21 { // seven full parts of three
@@ -233,7 +232,7 @@ func recovered(t *testing.T, s Store) {
 	}
 	assert.Equal(t, readings, ReadAll(t, s, "a"))
 
-	// The journal hands on what it has in pieces.
+	// The journal delivers its contents in pieces.
 	pieces := Pending(b, 5*time.Minute)[0]
 	pieces.Recovered = true
 	all := pieces.Rows
@@ -280,8 +279,8 @@ func cutShort(t *testing.T, s Store) {
 	assert.Len(t, ReadAll(t, s, "a"), 1)
 }
 
-// Answers checks every kind of answer of a store with one sensor. The readings are
-// all that the sensor has, in time order.
+// Answers checks every kind of answer for one sensor. The readings are all of the
+// sensor's, in time order.
 func Answers(t require.TestingT, s Store, sensor string, readings ...telemetry.Reading) {
 	ctx := context.Background()
 	assert.Equal(t, readings, ReadAll(t, s, sensor))
@@ -296,8 +295,8 @@ func Answers(t require.TestingT, s Store, sensor string, readings ...telemetry.R
 	assert.Equal(t, []telemetry.SensorSeen{{Sensor: sensor, Newest: last.Time.UnixMilli()}}, collect(t, s.Sensors(ctx, telemetry.SensorQuery{Limit: 10})))
 }
 
-// seenOnce reads while another writes: what was acknowledged when the reader
-// gathered what is unstored is in its answer, and nothing is in it twice.
+// seenOnce reads while another goroutine writes: answers have what was
+// acknowledged when the unstored readings were gathered, and nothing twice.
 func seenOnce(t *testing.T, s Store) {
 	const rounds, perRound = 40, 4
 	session := batch.NewSession()
@@ -407,7 +406,7 @@ func separateSensors(t *testing.T, s Store) {
 	delete(own, "a")
 	assert.Equal(t, want(""), list(telemetry.SensorQuery{}))
 	write(t, s, Reading("a", time.Second, 1))
-	own["a"] = []telemetry.Reading{Reading("a", time.Second, 1)} // what comes afterwards is kept
+	own["a"] = []telemetry.Reading{Reading("a", time.Second, 1)} // later readings are kept
 	for _, id := range append(ids, "none") {
 		assert.Equal(t, own[id], ReadAll(t, s, id), "%q", id)
 	}
@@ -451,8 +450,8 @@ func last[T any](seq func(func(T, error) bool)) (out T, err error) {
 	return out, nil
 }
 
-// farSpans asks for spans that end, or begin, where a database may count seconds
-// in 32 bits, and beyond.
+// farSpans queries spans that end or begin near the limits of 32-bit seconds,
+// and beyond.
 func farSpans(t *testing.T, s Store) {
 	r := Reading("a", 0, 1)
 	write(t, s, r)

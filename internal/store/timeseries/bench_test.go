@@ -9,8 +9,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 )
 
-// BenchmarkEncode encodes commands with documents of integer fields; the driver's own work is
-// not in it.
+// BenchmarkEncode encodes commands with documents of integer fields, without the driver's own
+// work.
 func BenchmarkEncode(b *testing.B) {
 	for _, perSensor := range []int{1, 12, 60, 360} {
 		for _, fields := range []int{1, 10, 50} {
@@ -27,7 +27,7 @@ func BenchmarkEncode(b *testing.B) {
 						}
 					}
 				}
-				b.ReportMetric(0, "ns/op") // of no meaning here
+				b.ReportMetric(0, "ns/op") // meaningless here
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(readings), "ns/reading")
 			})
 		}

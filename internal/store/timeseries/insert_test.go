@@ -17,9 +17,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestDocumentsEqualMarshalledOnes checks that the encoder produces the same bytes as the
-// driver's marshaller gives for documents that are built value by value, one
-// reading after the other in the same memory.
+// TestDocumentsEqualMarshalledOnes compares the encoder's bytes with the driver's
+// marshaller for documents that are built value by value, encoded in the same memory.
 func TestDocumentsEqualMarshalledOnes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

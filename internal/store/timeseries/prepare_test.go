@@ -18,7 +18,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 )
 
-// removesAfter returns what the collection says, in seconds.
+// removesAfter returns the collection's expiry in seconds.
 func removesAfter(t *testing.T, db *mongo.Database) int64 {
 	t.Helper()
 	info, err := store.Collection{Database: db, Name: storetest.Stream}.Lookup(t.Context())
@@ -40,8 +40,8 @@ func TestRetentionOfALiveTimeSeriesFollows(t *testing.T) {
 	assert.EqualValues(t, 5*3600, removesAfter(t, db), "by a start, too")
 }
 
-// TestGranularityMayChange: before 6.3 the server chooses its
-// buckets itself, and the granularity only determines how Brim groups readings.
+// TestGranularityMayChange: before 6.3 the server chooses its bucket spans, and
+// the granularity only determines how Brim groups readings.
 func TestGranularityMayChange(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
@@ -53,8 +53,8 @@ func TestGranularityMayChange(t *testing.T) {
 	}
 }
 
-// TestSpanIsWidenedAndNeverNarrowed decides without a server, since not every
-// one lets the span of its buckets be chosen.
+// TestSpanIsWidenedAndNeverNarrowed needs no server, since bucket spans cannot
+// be set on all of them.
 func TestSpanIsWidenedAndNeverNarrowed(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -75,7 +75,7 @@ func TestSpanIsWidenedAndNeverNarrowed(t *testing.T) {
 	}
 }
 
-// TestViewOfFormerBucketsIsDropped when the stream has become a time series.
+// TestViewOfFormerBucketsIsDropped once the stream is a time series.
 func TestViewOfFormerBucketsIsDropped(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
@@ -87,8 +87,8 @@ func TestViewOfFormerBucketsIsDropped(t *testing.T) {
 	assert.Nil(t, info)
 }
 
-// TestWithOwnMongod has the tests that need a server setting, or a fail point that affects
-// all clients of the server.
+// TestWithOwnMongod: tests that need a server setting, or a fail point that affects all
+// clients.
 func TestWithOwnMongod(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{Parameters: map[string]string{"ttlMonitorSleepSecs": "1"}})
@@ -97,8 +97,8 @@ func TestWithOwnMongod(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
 	s := open(t, c.Database(), Config{Retention: 2 * time.Hour, WriteConcern: store.WriteConcern{Members: 1}})
 
-	// The server removes one of its own buckets, of an hour here, when all its readings
-	// are too old.
+	// The server removes one of its buckets, which span an hour here, when all of its
+	// readings are too old.
 	for seq, age := range []time.Duration{5 * time.Hour, 90 * time.Minute, time.Minute} {
 		r := storetest.Reading("old", 0, float64(seq))
 		r.Time = time.Now().Add(-age).Truncate(time.Millisecond)

@@ -274,7 +274,7 @@ func (s *Store) nextSensor(ctx context.Context, from string, exclusive bool) (st
 	}
 	doc, _, err := s.One(ctx, bson.D{{Key: idField, Value: bson.D{{Key: operator, Value: from}}}},
 		options.FindOne().SetSort(bson.D{{Key: idField, Value: 1}}).SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: idField, Value: 1}}))
-	found, _ := doc.Lookup(metaField, "id").StringValueOK() // of no document: empty
+	found, _ := doc.Lookup(metaField, "id").StringValueOK() // "" without a document
 	return found, err
 }
 

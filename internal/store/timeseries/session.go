@@ -22,16 +22,15 @@ import (
 
 // An insert that was never answered may still be in one of the server's sockets, and be executed
 // after a lookup did not find its readings. So each Write inserts on a logical session that no other
-// uses meanwhile, with numbered commands, as in the driver's retryable writes, and before a lookup
+// Write uses, with numbered commands, as in the driver's retryable writes, and before a lookup
 // there is another write, the fence, on the same session:
 //
 //	session S   insert, number 7 ──────── delayed ───────▶ refused: 7 is older than 8
-//	            fence,  number 8 ──▶ carried out ──▶ lookup ──▶ insert what is missing
+//	            fence,  number 8 ──▶ executed ──▶ lookup ──▶ insert what is missing
 //
-// The server executes one command of a session at a time. If the insert comes
-// first, the fence waits until it has ended, and the lookup sees what it stored.
-// The number of the fence is in the oplog, see store.WriteConcern.Fence, so that
-// a primary that is elected later refuses the insert, too.
+// The server executes one command of a session at a time. If the insert comes first, the fence
+// waits until it has ended, and the lookup sees what it stored. The number of the fence is in the
+// oplog, see store.WriteConcern.Fence, so that a primary elected later also refuses the insert.
 
 // A session is a logical session of the server whose commands are numbered here: the driver numbers
 // only those of its own methods. It is never ended, because the driver would use it again, with its
@@ -48,8 +47,8 @@ type session struct {
 }
 
 // A command is an encoded insert without its end. The driver's InsertMany encodes each
-// document a second time and decodes its _id to return it, which costs as much as all else that
-// Brim does for a reading. So the documents are encoded once, in the command.
+// document a second time and decodes its _id to return it, which costs as much as the rest of
+// Brim's work on a reading. So the documents are encoded once, in the command.
 type command struct {
 	doc       []byte
 	documents int32 // where the array of documents starts
@@ -128,7 +127,7 @@ func standalone(err error) bool {
 	return errors.As(err, &refused) && refused.Code == 20 && strings.HasPrefix(refused.Message, "Transaction numbers")
 }
 
-// sessions are the ones that no Write holds.
+// sessions are those that no Write is using.
 type sessions struct {
 	plain atomic.Bool // the server is a standalone one
 

@@ -16,7 +16,7 @@ import (
 )
 
 // TestNothingIsInsertedIntoAnotherCollection: neither into one that an insert
-// would make, nor into an ordinary one of the name.
+// would create, nor into a regular collection with that name.
 func TestNothingIsInsertedIntoAnotherCollection(t *testing.T) {
 	t.Parallel()
 	mongodtest.Before(t, 7, "an insert into a time series takes no UUID of a collection")
@@ -61,7 +61,7 @@ func TestNothingIsInsertedIntoAnotherCollection(t *testing.T) {
 	assert.InDelta(t, 1, testutil.ToFloat64(s.Metrics.Recreated), 0)
 }
 
-// TestReplacedCollectionIsCounted as replaced, unless it was created.
+// TestReplacedCollectionIsCounted as replaced, or as recreated.
 func TestReplacedCollectionIsCounted(t *testing.T) {
 	t.Parallel()
 	db := connect(t)

@@ -97,7 +97,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 			if err := c.CreateIndex(ctx, "brim_sensor_time", bson.D{{Key: idField, Value: 1}, {Key: timeField, Value: 1}}); err != nil {
 				return fmt.Errorf("create index of collection %q: %w", s.Name, err)
 			}
-			// A view of the stream's former buckets would show nothing any more.
+			// A view of the stream's former buckets would be empty.
 			return store.View{Database: s.Database, Stream: s.Name}.Remove(ctx)
 		},
 	})
@@ -117,7 +117,7 @@ func (s *Store) checkFields(have bson.Raw) error {
 }
 
 // span widens the server's buckets to the granularity if possible. They cannot be made narrower.
-// Wider ones are correct, too, but reading short time ranges is slower.
+// Wider ones are also correct, but reading short time ranges is slower.
 func (s *Store) span(ctx context.Context, have bson.Raw, custom bool) error {
 	want := int64(s.Granularity / time.Second)
 	is, chosen := number(have, "timeseries", "bucketMaxSpanSeconds"), number(have, "timeseries", "bucketRoundingSeconds") > 0

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { mongodtest.Main(m) }
 
-// connect returns a fresh database with the concerns of production.
+// connect returns a new database with production's concerns.
 func connect(t *testing.T) *mongo.Database {
 	t.Helper()
 	db := mongodtest.Database(t)
@@ -54,7 +54,7 @@ func open(t *testing.T, db *mongo.Database, cfg Config) *Store {
 	return s
 }
 
-// storedTwice returns the _ids that several documents have.
+// storedTwice returns the _ids shared by several documents.
 func storedTwice(t *testing.T, c *mongo.Collection) (ids []bson.Raw) {
 	t.Helper()
 	cursor, err := c.Aggregate(context.Background(), mongo.Pipeline{
@@ -66,7 +66,7 @@ func storedTwice(t *testing.T, c *mongo.Collection) (ids []bson.Raw) {
 	return ids
 }
 
-// stored returns the documents of a sensor.
+// stored returns a sensor's documents.
 func stored(t *testing.T, s *Store, sensor string) (docs []bson.Raw) {
 	t.Helper()
 	cursor, err := s.Majority.Find(t.Context(), bson.D{{Key: idField, Value: sensor}})
@@ -139,8 +139,8 @@ func timeSeries(timeField, metaField, granularity string) bson.D {
 	}}}
 }
 
-// TestLostReplyIsLookedUp lets the server store an insert and say that its
-// write concern failed: what is stored must not be sent again.
+// TestLostReplyIsLookedUp: the server stores an insert but reports a failed
+// write concern; stored readings must not be sent again.
 func TestLostReplyIsLookedUp(t *testing.T) {
 	t.Parallel()
 	c, err := store.Connect(store.ConnectionConfig{
@@ -170,8 +170,8 @@ func TestLostReplyIsLookedUp(t *testing.T) {
 	assert.InDelta(t, 2, testutil.ToFloat64(s.Metrics.Unknown), 0)
 }
 
-// TestNewestReadingIsFoundInTheLastBucket relies on the server: a plain
-// sort by time would unpack all buckets of the sensor.
+// TestNewestReadingIsFoundInTheLastBucket by the server: a simple sort by time
+// would unpack all of the sensor's buckets.
 func TestNewestReadingIsFoundInTheLastBucket(t *testing.T) {
 	t.Parallel()
 	s := open(t, connect(t), Config{})

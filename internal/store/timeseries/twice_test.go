@@ -13,12 +13,12 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestReadingsComeOnceWhileABucketGrows reads an answer in batches, and inserts a reading between two of
-// them. The insert moves MongoDB's last bucket in the index, so that the server returns it once more.
+// TestReadingsComeOnceWhileABucketGrows inserts a reading between two batches of an answer. The
+// insert moves MongoDB's last bucket in the index, so the server returns it again.
 func TestReadingsComeOnceWhileABucketGrows(t *testing.T) {
 	t.Parallel()
 	const perBucket = 60
-	// A server with much to do yields after each bucket. This one always does.
+	// A busy server yields after each bucket. This one always does.
 	server := mongodtest.Start(t, mongod.Config{Parameters: map[string]string{"internalDocumentSourceCursorBatchSizeBytes": "1"}})
 	prepare := func(t *testing.T) (s *Store, grow func(), query telemetry.Query) {
 		t.Helper()

@@ -27,7 +27,7 @@ import (
 )
 
 // TestDelayedInsertIsRefused holds inserts back in the network until their
-// readings have been looked up and inserted again.
+// readings were looked up and inserted again.
 func TestDelayedInsertIsRefused(t *testing.T) {
 	t.Parallel()
 	shared := func(t *testing.T) string { t.Helper(); return mongodtest.URI(t) }
@@ -36,7 +36,7 @@ func TestDelayedInsertIsRefused(t *testing.T) {
 		name   string
 		server func(t *testing.T) (uri string)
 		before func(pending *batch.Pending)              // the second write
-		after  func(t *testing.T, admin *mongo.Database) // it
+		after  func(t *testing.T, admin *mongo.Database) // the second write
 	}{
 		{name: "by the same pending rows", server: shared},
 		{name: "by rows that were set aside", server: shared, before: func(s *batch.Pending) { s.State, s.Recovered = nil, true }},
@@ -106,8 +106,8 @@ func insertFaults(proxy *faulttest.Proxy, n int64, fate faulttest.Fate, answer f
 	return inserts
 }
 
-// TestBrokenInsertIsSentAgain breaks connections after the server carried out an insert. Further
-// attempts have the same number, so that the server only repeats its answer.
+// TestBrokenInsertIsSentAgain breaks connections after the server executed an insert. Further
+// attempts have the same number, so the server only repeats its answer.
 func TestBrokenInsertIsSentAgain(t *testing.T) {
 	t.Parallel()
 	s, proxy := behindProxy(t, mongodtest.URI(t), mongodtest.Database(t).Name())
@@ -119,8 +119,8 @@ func TestBrokenInsertIsSentAgain(t *testing.T) {
 	assert.Len(t, stored(t, s, "a"), 1)
 }
 
-// TestRefusedRowsAreKeptInOrder has a write that takes two commands. The server refuses a row of the
-// first one, with codes of which the second is also that of a standalone server for numbers.
+// TestRefusedRowsAreKeptInOrder: a write takes two commands. The server refuses a row of the first,
+// with either of two codes; a standalone server also uses the second to refuse numbers.
 func TestRefusedRowsAreKeptInOrder(t *testing.T) {
 	t.Parallel()
 	const rows = 2000
@@ -152,7 +152,7 @@ func TestRefusedRowsAreKeptInOrder(t *testing.T) {
 	}
 }
 
-// TestStandaloneServer holds that a server that refuses numbers is asked once whether it does.
+// TestStandaloneServer: a server that refuses numbers gets only one command with a number.
 func TestStandaloneServer(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{Standalone: true})
@@ -165,8 +165,8 @@ func TestStandaloneServer(t *testing.T) {
 	assert.EqualValues(t, 3, inserts.Load())
 }
 
-// stepDown returns when the only member of a replica set has been elected again. Of the
-// numbers of sessions it then knows those that are in its oplog.
+// stepDown returns when the only member of a replica set has been re-elected. It then
+// knows only the session numbers in its oplog.
 func stepDown(t *testing.T, admin *mongo.Database) {
 	t.Helper()
 	require.NoError(t, admin.RunCommand(t.Context(), bson.D{{Key: "replSetStepDown", Value: 1}, {Key: "force", Value: true}}).Err())

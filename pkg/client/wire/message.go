@@ -26,17 +26,17 @@ func ParseForm(s string) (Form, error) {
 	return "", fmt.Errorf("form %q is unknown; allowed: plain and compact", s)
 }
 
-// A Message is a WriteRequest that is used for one request after the other. It keeps
-// all that it allocated.
+// A Message is a WriteRequest that is reused from request to request. It keeps its
+// allocations.
 type Message struct {
 	request telemetrypb.WriteRequest
 	compact bool
-	plain   []int           // places of the readings in the plain form, among all of the request
-	columns []int           // likewise of those in columns
+	plain   []int           // indexes of plain readings among those of the request
+	columns []int           // likewise for readings in columns
 	tags    []telemetry.Tag // of the series that is being filled
 
 	inSeries map[string]bool // sensors that have a series in this request
-	timeless map[string]bool // sensors that have a reading without a time, which cannot be in a series
+	timeless map[string]bool // sensors with a reading without a time, which cannot be in a series
 
 	readings pool[telemetrypb.Reading]
 	series   pool[telemetrypb.Series]
@@ -50,7 +50,7 @@ type Message struct {
 	text     pool[telemetrypb.Field_StringValue]
 }
 
-// A pool has the values that were ever needed for a request.
+// A pool has the values for a request, allocated so far.
 type pool[T any] struct {
 	all  []*T
 	used int
@@ -64,8 +64,8 @@ func (p *pool[T]) next() *T {
 	return p.all[p.used-1]
 }
 
-// NewMessage returns a message to a stream (empty: the default stream) that asks for an
-// ack (empty: the daemon's default).
+// NewMessage returns a message for a stream (empty: the default stream) that requests
+// an ack (empty: the daemon's default).
 func NewMessage(form Form, stream string, ack telemetry.Ack) *Message {
 	m := &Message{compact: form == Compact, inSeries: make(map[string]bool), timeless: make(map[string]bool)}
 	m.Address(stream, ack)
@@ -83,7 +83,7 @@ func (m *Message) Address(stream string, ack telemetry.Ack) {
 	}
 }
 
-// Of returns a request with these readings, valid until the next call.
+// Of returns a request with these readings; it is valid until the next call.
 func (m *Message) Of(readings []telemetry.Reading) *telemetrypb.WriteRequest {
 	m.request.Readings, m.request.Series = m.request.Readings[:0], m.request.Series[:0]
 	m.plain, m.columns = m.plain[:0], m.columns[:0]
@@ -105,7 +105,7 @@ func (m *Message) Of(readings []telemetry.Reading) *telemetrypb.WriteRequest {
 		r := &readings[i]
 		if open == nil || !m.addRow(open, r) {
 			open = nil
-			// A single reading is smaller in the plain form. But a daemon takes the plain
+			// A single reading is smaller in the plain form. But a daemon processes plain
 			// ones first, so it must not follow a series of its sensor.
 			if m.compact && !m.timeless[r.Sensor] && (i+1 < len(readings) && readings[i+1].Sensor == r.Sensor || m.inSeries[r.Sensor]) {
 				open = m.begin(r)
@@ -121,8 +121,8 @@ func (m *Message) Of(readings []telemetry.Reading) *telemetrypb.WriteRequest {
 	return &m.request
 }
 
-// Place returns which of the readings given to Of has this index in the answer of a
-// daemon, which counts the plain ones first; -1: none.
+// Place returns the index among the readings given to Of, for an index in the
+// daemon's answer, where plain readings come first; -1: none.
 func (m *Message) Place(index int) int {
 	if index >= 0 && index < len(m.plain) {
 		return m.plain[index]
@@ -136,7 +136,7 @@ func (m *Message) Place(index int) int {
 func (m *Message) reading(r *telemetry.Reading) *telemetrypb.Reading {
 	out := m.readings.next()
 	out.SensorId, out.TsMs, out.Fields = r.Sensor, nil, out.Fields[:0]
-	if !r.Time.IsZero() { // otherwise it gets the daemon's
+	if !r.Time.IsZero() { // otherwise it gets the daemon's time
 		out.TsMs = m.time.next()
 		*out.TsMs = r.Time.UnixMilli()
 	}
@@ -187,8 +187,8 @@ func (m *Message) begin(r *telemetry.Reading) *telemetrypb.Series {
 
 // addRow adds a reading to the series that is being filled, and reports whether it fits:
 // its sensor and tags must be those of the series, it needs a time, its fields must have
-// the kinds of the columns, and there may be at most telemetry.MaxFields columns. A field
-// given twice does not fit, so that the daemon refuses this reading and not the series.
+// the kinds of the columns, and there may be at most telemetry.MaxFields columns. A
+// duplicate field does not fit, so that the daemon refuses this reading, not the series.
 func (m *Message) addRow(s *telemetrypb.Series, r *telemetry.Reading) bool {
 	if r.Sensor != s.GetSensorId() || r.Time.IsZero() || !slices.Equal(r.Tags, m.tags) {
 		return false
@@ -242,8 +242,9 @@ func (m *Message) addRow(s *telemetrypb.Series, r *telemetry.Reading) bool {
 	return true
 }
 
-// find returns the index of the column of that name, or the number of columns. Readings
-// usually have their fields in one order, so it tries the field's own index first.
+// find returns the index of the column with this name, or the number of columns.
+// Readings usually have their fields in the same order, so it tries the field's own
+// index first.
 func find(columns []*telemetrypb.Column, guess int, name string) int {
 	if guess < len(columns) && columns[guess].GetName() == name {
 		return guess
@@ -269,7 +270,7 @@ func kindOf(c *telemetrypb.Column) telemetry.Kind {
 	return telemetry.Float
 }
 
-// fillUp makes a column have so many rows, by absent ones.
+// fillUp pads a column with absent rows to this length.
 func fillUp(c *telemetrypb.Column, rows int) {
 	for n := len(c.GetDoubles()) + len(c.GetInts()) + len(c.GetBools()) + len(c.GetStrings()) + len(c.GetAbsent()); n < rows; n++ {
 		c.Absent = append(c.Absent, uint32(n))

@@ -1,5 +1,5 @@
-// Package wire is what senders of readings and a daemon exchange, below their retries
-// and measurements: addresses, gRPC connections, WriteRequests, and refusals.
+// Package wire is the exchange between senders of readings and a daemon, without
+// retries and measurements: addresses, gRPC connections, WriteRequests, and refusals.
 package wire
 
 import (
@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// An Address of a daemon.
+// An Address is a daemon's.
 type Address struct {
 	GRPC, TLS bool
 	Name      string // host name or IP address, without brackets
@@ -27,7 +27,7 @@ type Address struct {
 const addressesAllowed = "allowed: http://host:port, https://host:port, grpc://host:port and grpcs://host:port"
 
 // ParseAddress parses http://host:port, https://host:port, grpc://host:port or
-// grpcs://host:port. Without a port, http has 80 and https 443.
+// grpcs://host:port. The default ports for http and https are 80 and 443.
 func ParseAddress(text string) (Address, error) {
 	u, err := url.Parse(text)
 	if err != nil { // its text may contain a password
@@ -54,8 +54,8 @@ func ParseAddress(text string) (Address, error) {
 	return a, nil
 }
 
-// masked hides all that stands before a host: a password, or a token that was given as a
-// name. It hides too much rather than too little.
+// masked hides everything before a host: a password, or a token given as a user name. It
+// prefers to hide too much.
 func masked(text string) string {
 	at := strings.LastIndexByte(text, '@')
 	if at < 0 {
@@ -77,8 +77,8 @@ func (a Address) Loopback() bool {
 	return a.Name == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Dial returns a gRPC connection, which connects by itself and does not repeat requests.
-// config is for grpcs; nil: the system's certificates.
+// Dial returns a gRPC connection, which reconnects by itself and does not retry
+// requests. config is for grpcs; nil: the system's certificates.
 func (a Address) Dial(config *tls.Config, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	security := insecure.NewCredentials()
 	if a.TLS {
@@ -95,10 +95,10 @@ func (a Address) Dial(config *tls.Config, options ...grpc.DialOption) (*grpc.Cli
 	return conn, nil
 }
 
-// ErrImpossible is in the error of an answer to another request.
+// ErrImpossible is in the error for an answer that does not match its request.
 var ErrImpossible = errors.New("the answer is not to this request")
 
-// CheckCounts checks the numbers of readings in the answer to a request of so many.
+// CheckCounts checks the counts in the answer to a request with this number of readings.
 func CheckCounts(accepted, rejected *int, readings int) error {
 	switch {
 	case accepted == nil || rejected == nil:

@@ -30,12 +30,12 @@ func weather(n int) []telemetry.Reading {
 	return all
 }
 
-// TestPlacesInMessages has readings that go partly in columns, which a daemon
-// numbers behind the others.
+// TestPlacesInMessages: some readings are in columns, which a daemon numbers
+// after the others.
 func TestPlacesInMessages(t *testing.T) {
 	t.Parallel()
 	all := weather(5)
-	all[0].Sensor, all[3].Sensor = "a", "b" // alone; 1, 2 are a series, and so is 4 behind them
+	all[0].Sensor, all[3].Sensor = "a", "b" // alone; 1, 2 are a series, and so is 4 after them
 	m := NewMessage(Compact, "", "")
 	for range 2 {
 		request := m.Of(all)
@@ -54,8 +54,8 @@ func TestPlacesInMessages(t *testing.T) {
 	assert.Equal(t, 3, m.Place(3))
 }
 
-// TestOrderInMessages: a daemon takes the readings of each sensor in the order in which
-// they were given.
+// TestOrderInMessages: a daemon processes each sensor's readings in their original
+// order.
 func TestOrderInMessages(t *testing.T) {
 	t.Parallel()
 	m := NewMessage(Compact, "", "")

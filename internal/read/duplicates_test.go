@@ -19,8 +19,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// waitingAt returns a batch with a reading of "a" at each of some seconds. Its field v is the
-// second.
+// waitingAt returns a batch with a reading of "a" at each second; its field v is the second.
 func waitingAt(text string, seconds ...int) *batch.Batch {
 	b := batch.NewBuilder(base)
 	for i, at := range seconds {
@@ -40,8 +39,8 @@ func dropIdentical(s *Stored) {
 	s.Duplicates = func(string) store.Duplicates { return store.DropIdentical }
 }
 
-// TestRepeatsDoNotHideWhatWaits follows pages of any size while readings and their repeats
-// wait in both daemons.
+// TestRepeatsDoNotHideWhatWaits pages through answers, with any page size, while readings
+// and their duplicates wait in both daemons.
 func TestRepeatsDoNotHideWhatWaits(t *testing.T) {
 	t.Parallel()
 	here, _, o := twoDaemons(t)
@@ -64,7 +63,7 @@ func TestRepeatsDoNotHideWhatWaits(t *testing.T) {
 	}
 }
 
-// TestTooManyRepeatsAreNoEnd has more waiting repeats than are held for one answer.
+// TestTooManyRepeatsAreNoEnd: more duplicates wait than one answer may hold.
 func TestTooManyRepeatsAreNoEnd(t *testing.T) {
 	t.Parallel()
 	j := openJournal(t)
