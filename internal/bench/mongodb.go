@@ -188,7 +188,7 @@ const (
 )
 
 // drop removes the scratch database, even after an interruption. The server may still be
-// working on a command that nobody waits for, and its upserts recreate the collection: the
+// working on an abandoned command, and its upserts recreate the collection: the
 // database is gone only once it stays away.
 func (m *MongoDB) drop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)

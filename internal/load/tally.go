@@ -329,7 +329,7 @@ type metrics struct {
 	offeredRate, windowRatio prometheus.Gauge
 }
 
-// newMetrics registers the metrics; without a registerer nobody sees them. Counters read the
+// newMetrics registers the metrics, which are visible only with a registerer. Counters read the
 // run's own.
 func newMetrics(g *Generator) (*metrics, error) {
 	times := func(what, help string) prometheus.Histogram {

@@ -62,7 +62,7 @@ func (g *grid) points() []point {
 }
 
 // grow measures how the cost of storing grows. This process writes the way lanes do, which sets
-// every number exactly and keeps ingest and journal out of the way.
+// every number exactly and leaves out ingest and journal.
 func (t *trial) grow(ctx context.Context, g grid) {
 	points := g.points()
 	t.onMongoDB(ctx, ordinary(), func(m *bench.MongoDB) {
