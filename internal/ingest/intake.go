@@ -314,14 +314,14 @@ func (in *intake) repeat(kept []byte) error {
 	if err == nil && a.Accepted+a.Rejected != in.count {
 		err = errBadAnswer
 	}
+	if err != nil {
+		return fmt.Errorf("repeat answer: %w", err)
+	}
 	if a.Rejected > 0 && len(a.Errors) == 0 { // an earlier release kept it
 		if a.Errors, a.reasons = in.answer.Errors, in.answer.reasons; a.Rejected != in.answer.Rejected {
 			a.Errors = []refusedReading{{Code: codeKey, Message: "some readings were refused when the request was first sent; their errors are no longer known"}}
 			a.reasons = map[telemetry.Code]int{codeKey: a.Rejected}
 		}
-	}
-	if err != nil {
-		return fmt.Errorf("repeat answer: %w", err)
 	}
 	a.repeated = true
 	in.answer = a

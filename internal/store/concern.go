@@ -109,13 +109,12 @@ func fence() (filter, update bson.D) {
 	return bson.D{{Key: "_id", Value: "fences"}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "count", Value: int64(1)}}}}
 }
 
-// FenceCommand is the command of a Fence that a majority confirms.
+// FenceCommand is the command of a Fence, without a write concern.
 func FenceCommand() bson.D {
 	filter, update := fence()
 	return bson.D{
 		{Key: "update", Value: FenceName},
 		{Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: filter}, {Key: "u", Value: update}, {Key: "upsert", Value: true}}}},
-		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: MajorityName}, {Key: "j", Value: true}}},
 	}
 }
 

@@ -208,7 +208,7 @@ func (s *Store) fence(ctx context.Context, one *session) error {
 	if err != nil {
 		return fmt.Errorf("encode a command: %w", err)
 	}
-	if err := one.run(ctx, command[:len(command)-1]); err != nil {
+	if err := one.run(ctx, store.WriteConcern{}.Append(command[:len(command)-1])); err != nil {
 		return fmt.Errorf("wait for an insert without an answer: update collection %s: %w", store.FenceName, err)
 	}
 	one.fenced = true

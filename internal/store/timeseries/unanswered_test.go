@@ -152,6 +152,46 @@ func TestRefusedRowsAreKeptInOrder(t *testing.T) {
 	}
 }
 
+// TestCommandsAskForTheWriteConcern checks that inserts ask for the stream's write concern and name
+// the collection by its UUID, and that a fence asks for a majority.
+func TestCommandsAskForTheWriteConcern(t *testing.T) {
+	t.Parallel()
+	s, proxy := behindProxy(t, mongodtest.URI(t), mongodtest.Database(t).Name())
+	for _, tt := range []struct {
+		concern store.WriteConcern
+		want    string
+	}{
+		{store.WriteConcern{}, `{"w": "majority","j": true}`},
+		{store.WriteConcern{Members: 1}, `{"w": {"$numberInt":"1"},"j": true}`},
+		{store.WriteConcern{Unjournaled: true}, `{"w": "majority","j": false}`},
+	} {
+		now := s.Live.Load().Settings
+		now.WriteConcern = tt.concern
+		s.Change(now)
+		var inserts, fences atomic.Int64
+		proxy.Set(faulttest.Faults{Decide: func(c faulttest.Command) faulttest.Fate {
+			concern := c.Body.Lookup("writeConcern").String()
+			switch {
+			case isInsert(c):
+				inserts.Add(1)
+				assert.JSONEq(t, tt.want, concern)
+				_, _, named := c.Body.Lookup("collectionUUID").BinaryOK()
+				assert.True(t, named)
+			case c.Name == "update":
+				fences.Add(1)
+				assert.JSONEq(t, `{"w": "majority","j": true}`, concern)
+			}
+			return faulttest.Pass
+		}})
+		storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, batch.NewSession(), 1, storetest.Reading("a", 0, 1)), 5*time.Minute))
+		one, err := s.sessions.get(s.Database)
+		require.NoError(t, err)
+		require.NoError(t, s.fence(t.Context(), one))
+		assert.EqualValues(t, 1, inserts.Load())
+		assert.EqualValues(t, 1, fences.Load())
+	}
+}
+
 // TestStandaloneServer: a server that refuses numbers gets only one command with a number.
 func TestStandaloneServer(t *testing.T) {
 	t.Parallel()
